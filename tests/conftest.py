@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -48,6 +49,12 @@ def pytest_configure() -> None:
     # The same examples in every run: a change is what makes a test fail, not the day.
     settings.register_profile("repeat", searching, derandomize=True, max_examples=50)
     settings.load_profile("search" if "EDGEKIT_TEST_ALL" in os.environ else "repeat")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live to the end: searching them for garbage takes a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -201,7 +201,7 @@ def status(
             metavar="N",
             min=0,
             max=10000,
-            help="Number of lines of its output to show, the last ones.",
+            help="Number of lines to show from the end of its output.",
         ),
     ] = 10,
     transport: TransportOption = None,

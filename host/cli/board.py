@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,10 +97,10 @@ def down(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
 
-    names = [_virtual_name(name)] if name else [b.name for b in boards.status() if b.running]
+    running = [board.name for board in boards.status() if board.running]
     ended = []
-    for each in names:
-        with working(f"board {each}: shutting down"):
+    for each in [_virtual_name(name)] if name else running:
+        with working(f"board {each}: shutting down") if each in running else nullcontext():
             ended += [each] if boards.down(each) else []
     if as_json:
         emit({"schema": "edgekit.board.down/1", "boards": ended})

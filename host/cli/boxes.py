@@ -19,6 +19,7 @@ from edgekit.host.compiler.tasks.coco import COCO, COCO_IDS
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
+Area = tuple[float, float, float, float]  # left, top, right, bottom
 FORMS = (".json", ".csv")
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 _LINES = 320  # a line is this part of the picture's longer side
@@ -70,13 +71,38 @@ def draw(
         else:
             canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
         _draw_points(canvas, points, width)
+    labels: list[tuple[Box, str, Area]] = []
+    for box, _ in poses:
         text = f"{box.name} {box.score:.2f}"
         _, _, wide, high = canvas.textbbox((0, 0), text, font=font)
-        x = max(0.0, min(box.left, picture.width - wide - 2 * width))
-        y = max(0.0, box.top - high - 2 * width)
-        canvas.rectangle((x, y, x + wide + 2 * width, y + high + 2 * width), fill=color)
-        canvas.text((x + width, y + width), text, fill="white", font=font)
+        size = wide + 2 * width, high + 2 * width
+        area = label_area(box, size, picture.size, [each for *_, each in labels])
+        labels.append((box, text, area))
+    for box, text, area in reversed(labels):
+        canvas.rectangle(area, fill=color_of(box))
+        canvas.text((area[0] + width, area[1] + width), text, fill="white", font=font)
     write_png(picture, target)
+
+
+def label_area(
+    box: Box, size: tuple[float, float], picture: tuple[int, int], taken: Sequence[Area]
+) -> Area:
+    """Where the label of a box goes: above it, within a large one, or below it, where that is in
+    the picture and covers no label that was placed before; if nowhere, above or at the top."""
+    (wide, high), (width, height) = size, picture
+    x = max(0.0, min(box.left, width - wide))
+    above = box.top - high
+    within = box.top if box.bottom - box.top > 2 * high else -1.0
+    for y in (above, within, box.bottom):
+        area = x, y, x + wide, y + high
+        if 0 <= y <= height - high and not any(_overlap(area, other) for other in taken):
+            return area
+    y = max(0.0, min(above, height - high))
+    return x, y, x + wide, y + high
+
+
+def _overlap(a: Area, b: Area) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def color_of(box: Box) -> str:

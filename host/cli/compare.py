@@ -141,7 +141,9 @@ def _read_input(path: Path, file: Path, options: CompileOptions) -> Mapping[str,
     from edgekit.host.compiler.frontends import import_model
     from edgekit.host.compiler.transforms.quantize.samples import read_input
 
-    return read_input(file, import_model(path, options.shapes, options.signature))
+    return read_input(
+        file, import_model(path, options.shapes, options.signature, max_rows=options.max_rows)
+    )
 
 
 def _estimated(

@@ -21,7 +21,6 @@ from edgekit.host.compiler.options import (
 )
 from edgekit.host.errors import InputError
 
-_LEAST = {"random_seed": 0, "threads": 1, "context_tokens": 1}
 _PARAMETER = "options"
 
 Command = Callable[..., int | None]
@@ -149,7 +148,7 @@ def _typer_option(each: Field[Any]) -> Any:
     return typer.Option(
         _option_flag(each),
         metavar=asked.metavar or None,
-        min=_LEAST.get(each.name),
+        min=asked.least,
         show_default=isinstance(each.default, str | int) and each.default != "",
         help=asked.help,
     )

@@ -68,7 +68,9 @@ _Peers = Annotated[
 ]
 _Together = Annotated[
     bool,
-    typer.Option("--together", help="Estimate what the models cost each other at the same time."),
+    typer.Option(
+        "--together", help="Estimate how the models slow each other down when run together."
+    ),
 ]
 _Page = Annotated[
     Path | None,

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 _TITLE = 30  # columns of a text
 
 
+class Sound(NamedTuple):
+    """A file with what a voice says, and its seconds."""
+
+    file: Path
+    seconds: float
+
+
 @dataclass(frozen=True)
 class FileResult:
     """Result for a file: `classes` of each run of a classifier; `poses` of a detector, which has
@@ -48,6 +55,7 @@ class FileResult:
     line: Line | None = None
     lines: tuple[TextLine, ...] | None = None
     text: str | None = None
+    spoken: Sound | None = None
 
     @property
     def title(self) -> str:

@@ -106,7 +106,7 @@ def deploy(
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.output import note
     from edgekit.host.deploy.release import check_name
-    from edgekit.host.fleet.executor import RolloutHost, RolloutPace, carry_out
+    from edgekit.host.fleet.executor import RolloutPace, carry_out
     from edgekit.host.fleet.rollout import Policy, parse_share
     from edgekit.host.fleet.start import open_rollout
 
@@ -140,7 +140,7 @@ def deploy(
     ) as journal:
         if journal.progress.batches:
             note(f"rollout {journal.plan.id}: resuming")
-        home = RolloutHost(_watch_progress, note, store=_profile_store())
+        home = _rollout_host(journal)
         try:
             if folder:
                 _carry_out_fetched(journal, boards, policy, pace, home)
@@ -153,6 +153,13 @@ def deploy(
         finally:
             _print_progress(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
         _check_all_deployed(journal)
+
+
+def _rollout_host(journal: Journal) -> RolloutHost:
+    from edgekit.host.cli.output import note
+    from edgekit.host.fleet.executor import RolloutHost, stoppable_sleep
+
+    return RolloutHost(_watch_progress, note, stoppable_sleep(journal), store=_profile_store())
 
 
 def _carry_out_fetched(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.device.runtime.agent.dictation import is_dictation, joined, parts
 from edgekit.device.runtime.agent.listening import Heard, Listener
 from edgekit.device.runtime.agent.transcribe import transcribe
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -56,6 +58,14 @@ def write_down(
     times: list[float] = []
     samples = read_sound(file, rate or task.rate).tolist()
     run = _running(session, variant, times)
+    if is_dictation(task, session.served.variants):
+        window = next(spec.shape[-1] for spec in variant.inputs if spec.name == task.input)
+        lines = []
+        for part in parts(array("f", samples), window, task.rate):
+            line, spent = session.transcribe(np.asarray(part))
+            lines.append(line)
+            times.append(spent)
+        return joined(lines), times
     ends = variant.inputs, variant.outputs
     return transcribe(samples, task, *ends, run, lambda v: session.line(np.asarray(v))), times
 

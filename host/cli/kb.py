@@ -90,7 +90,7 @@ def lookup(
         typer.Option(
             "--against",
             metavar="FILE",
-            help="Table to compare the board's own with row by row, or `kit` for edgekit's.",
+            help="Table to compare with the board's own row by row; `kit` is edgekit's.",
             show_default=False,
         ),
     ] = None,

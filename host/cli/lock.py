@@ -51,7 +51,7 @@ _Check = Annotated[
 _FailAbove = Annotated[
     str,
     typer.Option(
-        "--fail-above", metavar="2%", help="With --check, allow this many more cycles and bytes."
+        "--fail-above", metavar="2%", help="With --check, let cycles and bytes grow by this much."
     ),
 ]
 

@@ -6,6 +6,7 @@ handled, so that interrupting the import prints no traceback.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -121,6 +122,7 @@ def run() -> None:
     if sys.platform == "win32":  # which lacks modules that the commands import
         print(_WINDOWS, file=sys.stderr)
         sys.exit(_INPUT)
+    gc.set_threshold(10_000)  # imports leave no garbage, and looking for it takes time
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         sys.exit(main(sys.argv[1:]))  # background job: the shell set SIGINT to ignored
     signal.signal(signal.SIGINT, _exit_on_signal)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -26,10 +28,11 @@ from edgekit.host.cli.options import (
 from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFolder
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import StoredBatches
+    from edgekit.host.fleet.profiles import ProfileServer, StoredBatches
     from edgekit.host.fleet.updates import ReleaseFolder
 
 _PORT = 8470
+_EDGEKIT = (sys.executable, "-c", "from edgekit.host.cli.main import run; run()")
 _FetchKilobits = Annotated[
     int,
     typer.Option(
@@ -124,13 +127,24 @@ def serve(
     replicas: Replicas = 3,
     releases: Releases = None,
     new_key: _NewKey = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp",
+            metavar="URL",
+            envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+            show_envvar=False,
+            show_default=False,
+            help="OpenTelemetry collector to send metrics to each minute.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Receive profiles and offer releases over HTTPS."""
     from edgekit.host.errors import InputError
 
     if store is not None:
-        refuse_with(context, "--store", "address", "port", "max_size", "releases")
+        refuse_with(context, "--store", "address", "port", "max_size", "releases", "otlp")
         if nats is None:
             raise InputError("expected --nats with --store, found none; add it")
         profile_write.write(nats, store, every, once, replicas, as_json)
@@ -139,7 +153,7 @@ def serve(
     if releases is None:
         refuse_without(context, "--releases", "new_key")
     folder = _open_releases(releases, new_key or ()) if releases is not None else None
-    _receive(address, port, max_size, nats, replicas, folder, as_json)
+    _receive(address, port, max_size, nats, replicas, folder, otlp, as_json)
 
 
 def _open_releases(path: Path, new_keys: Sequence[_Replaced]) -> ReleaseFolder:
@@ -163,13 +177,15 @@ def _receive(
     nats: str | None,
     replicas: int,
     releases: ReleaseFolder | None,
+    otlp: str | None,
     as_json: bool,
 ) -> None:
     """Receives profiles from enrolled boards over HTTPS, until Ctrl-C."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
-    from edgekit.host.fleet.journal import rollout_counts
+    from edgekit.host.fleet.control import HostRollouts
+    from edgekit.host.report.live import live_page
 
     most_bytes = byte_count(max_size, "--max-size")
     if nats and max_size:
@@ -184,28 +200,38 @@ def _receive(
             (address, port),
             most_bytes=most_bytes,
             bus=bus,
-            rollouts=rollout_counts,
+            rollouts=HostRollouts(_EDGEKIT),
             releases=releases,
+            front=live_page().encode(),
         )
     except (OSError, OverflowError) as error:
         raise InputError(
             f"expected to listen on {address}:{port}, found: {error}; choose another: --port"
         ) from None
-    if as_json:
-        emit({"schema": "edgekit.profile.serve/1", "address": address, "port": port})
-    else:
-        into = bus.name if bus else store.folder
-        print(f"serving  https://{address}:{port} into {into}; Ctrl-C ends it")
-        print(f"metrics  /metrics, with the token in {server.scrape_token.path}")
-    sys.stdout.flush()
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        note("stopped")
-    finally:
-        server.close()
-        if bus:
-            bus.close()
+    with closing(bus) if bus else nullcontext(), closing(server), _sender(server, otlp):
+        if as_json:
+            emit({"schema": "edgekit.profile.serve/1", "address": address, "port": port})
+        else:
+            pages, into = server.host_pages, bus.name if bus else store.folder
+            url = f"https://{address}:{port}/"
+            print(f"serving  {url.rstrip('/')} into {into}; Ctrl-C ends it")
+            print(f"page     {url}, with the token in {pages.operator_token.path}")
+            print(f"metrics  /metrics, with the token in {pages.scrape_token.path}")
+        sys.stdout.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            note("stopped")
+
+
+def _sender(server: ProfileServer, otlp: str | None) -> AbstractContextManager[object]:
+    """Sends the server's metrics to a collector, if there is one."""
+    from edgekit.host.fleet.profiles import MetricsExporter
+
+    if otlp is None:
+        return nullcontext()
+    headers = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    return MetricsExporter(otlp, headers, server.host_pages.families)
 
 
 def enroll(
@@ -228,7 +254,7 @@ def enroll(
     ] = 64,
     releases: Releases = None,
     poll: Annotated[
-        str, typer.Option("--poll", metavar="TIME", help="Time between two looks for releases.")
+        str, typer.Option("--poll", metavar="TIME", help="Time between two checks for releases.")
     ] = "10m",
     fetch_kilobits: _FetchKilobits = 2000,
     revoke: Annotated[

@@ -45,7 +45,8 @@ def report(
     fleet: Annotated[
         bool,
         typer.Option(
-            "--fleet", help="Begin with the fleet: its releases, their spread, and slow boards."
+            "--fleet",
+            help="Start with the fleet: releases, the spread of their times, and slow boards.",
         ),
     ] = False,
     store: Store = None,

@@ -52,7 +52,7 @@ _MinCosine = Annotated[
     typer.Option(
         "--min-cosine",
         metavar="COSINE",
-        help="Least similarity of each output; layers that prevent it stay float.",
+        help="Minimum similarity of each output; layers that prevent it stay float.",
     ),
 ]
 

@@ -21,6 +21,7 @@ Outputs = dict[str, "NDArray[Any]"]
 Take = Callable[[Path, Sequence[Outputs]], None]  # an input file and the outputs of its runs
 
 STDOUT = "-"
+WAV = ".wav"  # for what a voice says
 
 
 def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
@@ -30,12 +31,15 @@ def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
     path = Path(target)
     if target == STDOUT:
         return
-    if _is_folder(path):
+    if names_folder(path):
         if not path.is_dir():
             check_writable(path)
         return
-    if path.suffix.lower() not in (".npz", ".json", ".csv"):
-        raise InputError(f"{path}: expected a file .npz, .json or .csv, or a folder, found neither")
+    if path.suffix.lower() not in (".npz", ".json", ".csv", WAV):
+        raise InputError(
+            f"{path}: expected a file .npz, .json or .csv, or a folder, or a .wav for a voice, "
+            "found neither"
+        )
     if is_folder and path.suffix.lower() == ".npz":
         raise InputError(
             f"{path}: expected a folder for the outputs of {len(files)} files, found the name of "
@@ -52,7 +56,7 @@ def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
     elif target == STDOUT:
         with _json_text(lambda text: sys.stdout.write(text)) as take:
             yield take
-    elif _is_folder(Path(target)):
+    elif names_folder(Path(target)):
         yield _folder_writer(Path(target), files)
     elif target.lower().endswith(".npz"):
         yield lambda _, runs: atomic_write(Path(target), _encode_npz(runs))
@@ -63,20 +67,22 @@ def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
                 yield take
 
 
-def _is_folder(path: Path) -> bool:
+def names_folder(path: Path) -> bool:
+    """Whether outputs go to files in `path`, which may not exist yet."""
     return path.is_dir() or (not path.suffix and not path.exists())
 
 
+def name_of(file: Path, files: Sequence[Path]) -> str:
+    """The stem of an output's name: files with the same one keep their suffix."""
+    alone = [each.stem for each in files].count(file.stem) == 1
+    return file.stem if alone else file.name
+
+
 def _folder_writer(folder: Path, files: Sequence[Path]) -> Take:
-    """Input files with the same stem keep their suffix in the output name."""
     folder.mkdir(exist_ok=True)
-    stems = [file.stem for file in files]
-
-    def take(file: Path, runs: Sequence[Outputs]) -> None:
-        name = file.stem if stems.count(file.stem) == 1 else file.name
-        atomic_write(folder / f"{name}.npz", _encode_npz(runs))
-
-    return take
+    return lambda file, runs: atomic_write(
+        folder / f"{name_of(file, files)}.npz", _encode_npz(runs)
+    )
 
 
 def _encode_npz(runs: Sequence[Outputs]) -> bytes:

@@ -306,8 +306,11 @@ class _Work:
         print_results(device, session, self.job, found, as_json)
 
     def _deploy(self, device: Board, model: Path) -> None:
+        from edgekit.host.cli.boxes import FORMS
+
         options, job, streams = self.options, self.job, self.streaming.wanted
-        if not (streams or job.output or job.top):
+        tensors = job.output and Path(job.output).suffix.lower() not in FORMS
+        if not (streams or tensors or job.top):
             options = _guessing_task(options, model, [*job.files])
         bundle = load_bundle(model, device.profile, options=options)
         if not (streams or self.video):

@@ -20,6 +20,7 @@ from edgekit.device.runtime.agent.task import (
     OCR,
     POSE,
     SOUNDS,
+    SPEAK,
     STRETCH,
     TRANSCRIBE,
     TaskSpec,
@@ -32,7 +33,8 @@ from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
 from edgekit.host.cli.hearing import hear, write_down
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
-from edgekit.host.cli.results import STDOUT, Outputs, results
+from edgekit.host.cli.results import STDOUT, WAV, Outputs, name_of, results
+from edgekit.host.cli.speaking import check_spoken, read_phonemes, speak
 from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import (
@@ -84,11 +86,15 @@ class RunJob:
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
-        variants = variants_of_signature(every, self.signature)
+        variants = variants_of_signature(every, self.signature, task)
         self._find_class_output(variants[0].outputs)
         task = _task_for(task, variants[0])
         self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
+        self._check_output(task)
         for file in self.files[: 1 if self.truth else None]:
+            if _speaks(task) and is_text(file):
+                read_phonemes(file)
+                continue
             hears = self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes))
             _check_form(task, file)
             if hears:
@@ -104,6 +110,9 @@ class RunJob:
         task = _task_for(session.served.task, variants[0])
         self._find_class_output(variants[0].outputs)
         self._check_task(task, variants[0], variants[0].stateful)
+        self._check_output(task)
+        if task and _speaks(task) and all(map(is_text, self.files)):
+            return [speak(file, session, task, self.output) for file in self.files]
         options = self._fitted_to(task)
         variant = variants[0]
         if not any(self._hears(task, file, variant, variant.stateful) for file in self.files):
@@ -147,6 +156,18 @@ class RunJob:
         if self.truth is None:
             return None
         return self.truth.score(found, self._model_classes(task, variant, variant.stateful))
+
+    def _check_output(self, task: TaskSpec | None) -> None:
+        """Raises InputError for a sound as output of a model that does not speak, and for other
+        outputs of what one says."""
+        if _speaks(task) and all(map(is_text, self.files)):
+            check_spoken(self.output)
+        elif Path(self.output or "").suffix.lower() == WAV:
+            raise InputError(
+                f"{self.output}: expected a model with --task {SPEAK} and phonemes for a {WAV} as "
+                f"output, found {task.kind if task else 'no known task'}; name a .npz, .json or "
+                ".csv"
+            )
 
     def _check_task(self, task: TaskSpec | None, variant: HasOutputs, stateful: bool) -> None:
         """Raises InputError if the user's labels, or what is right, do not fit the model."""
@@ -238,9 +259,7 @@ class RunJob:
             return replace(found, vector=_vector(outputs, task))
         spec = session.served.of(self.signature)[0].inputs[0]
         placed = placed_picture(found.file, spec, self._fitted_to(task))
-        alone = [file.stem for file in self.files].count(found.file.stem) == 1
-        drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")
-        target = drawn if self._draws else None
+        target = Path(f"{name_of(found.file, self.files)}{DRAWN}") if self._draws else None
         page = crop_of(placed[0]) if self.recognizer is not None else None
         made = with_findings(found, outputs, PlacedPicture(*placed), task, self.labels, target)
         if page is None or self.recognizer is None:
@@ -296,6 +315,10 @@ def _check_form(task: TaskSpec | None, file: Path) -> None:
 
 def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:
     return tuple(outputs[task.output].reshape(-1).tolist())
+
+
+def _speaks(task: TaskSpec | None) -> bool:
+    return task is not None and task.kind == SPEAK
 
 
 def _task_for(task: TaskSpec | None, variant: HasOutputs) -> TaskSpec | None:

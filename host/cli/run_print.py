@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from edgekit.host.cli.run_job import RunJob
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import InferenceSession
+
+_MOST_PAIRS = 45  # of vectors that are listed, the most alike first
 
 
 def _dtype_name(spec: TensorSpec) -> str:
@@ -32,7 +34,6 @@ def print_results(
 
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
-    from edgekit.host.cli.vectors import cosine_lines
     from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     evaluation = job.evaluation(found, session)
@@ -83,7 +84,7 @@ def print_results(
     for spec in outputs:
         say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
     vectors = [(each.title, each.vector) for each in found if each.vector is not None]
-    each = itertools.chain(*map(_found_lines, found), cosine_lines(vectors))
+    each = itertools.chain(*map(_found_lines, found), _cosine_lines(vectors))
     lines = evaluation.lines if evaluation else each
     for line in lines:
         say(line)
@@ -116,8 +117,26 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     if found.line is not None:
         yield f"text     {found.file.name}: {found.line.text or 'none'}"
         yield f"  {found.line.score:8.4f}"
+    if found.spoken:
+        yield f"spoken   {found.spoken.file}: {found.spoken.seconds:.2f} s"
     if found.drawn:
         yield f"drawn    {found.drawn}"
+
+
+def _cosine_lines(found: Sequence[tuple[str, tuple[float, ...]]]) -> Iterator[str]:
+    """The cosine of the named vectors of each two pictures or texts; vectors have length 1."""
+    import numpy as np
+
+    values = np.array([vector for _, vector in found])
+    indices = itertools.combinations(range(len(found)), 2)
+    pairs = [(float(values[i] @ values[k]), i, k) for i, k in indices]
+    pairs.sort(key=lambda pair: -pair[0])
+    if pairs:
+        yield f"cosine   of {len(found)} vectors of {values.shape[1]} values"
+    for cosine, i, k in pairs[:_MOST_PAIRS]:
+        yield f"  {cosine:7.4f}  {found[i][0]}  {found[k][0]}"
+    if len(pairs) > _MOST_PAIRS:
+        yield f"  and {len(pairs) - _MOST_PAIRS} pairs that are less alike"
 
 
 def _findings(found: FileResult) -> dict[str, Any]:
@@ -138,5 +157,6 @@ def _findings(found: FileResult) -> dict[str, Any]:
         "vector": found.vector,
         "lines": found.lines and [line._asdict() for line in found.lines],
         "line": found.line and found.line._asdict(),
+        "spoken": found.spoken and {"file": str(found.spoken.file), "s": found.spoken.seconds},
         "shares": shares and [share._asdict() for share in shares.shares],
     }

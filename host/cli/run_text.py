@@ -36,7 +36,7 @@ MaxTokens = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Tokens of a text at most (default: until the context is full).",
+        help="Maximum number of tokens to write (default: until the context is full).",
     ),
 ]
 Temperature = Annotated[
@@ -45,7 +45,7 @@ Temperature = Annotated[
         "--temperature",
         metavar="T",
         show_default=False,
-        help="Draw tokens at random, wilder if larger (default: 0, the most likely).",
+        help="Randomness of the text (default: 0, always the most likely token).",
     ),
 ]
 TopK = Annotated[
@@ -64,7 +64,7 @@ TopP = Annotated[
         "--top-p",
         metavar="P",
         show_default=False,
-        help="Draw from the fewest tokens of this joint probability (default: 1).",
+        help="Draw from the likeliest tokens that together have this probability (default: 1).",
     ),
 ]
 Seed = Annotated[
@@ -79,7 +79,7 @@ Stop = Annotated[
         "--stop",
         metavar="TEXT",
         show_default=False,
-        help="Text before which the model's ends; repeat it for more.",
+        help="Stop before this text; repeat it for more.",
     ),
 ]
 

@@ -71,7 +71,10 @@ def tune_cost(
         int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds to measure.")
     ] = 2,
     seconds: Annotated[
-        int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Seconds of each timing.")
+        int,
+        typer.Option(
+            "--seconds", metavar="S", min=1, max=60, help="Duration of each timing in seconds."
+        ),
     ] = 1,
     layouts: Annotated[
         bool,

@@ -20,6 +20,7 @@ from edgekit.host.common.files import locked, take_lock
 
 WORK = "work-"  # prefix of temporary build folders
 USERS = "use.lock"
+_BEHIND = "behind"  # link in a scratch folder to the one that it stands for
 
 _READ_ONLY = (errno.EROFS, errno.EACCES)
 
@@ -54,17 +55,13 @@ def _remove_unused(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_of(cache: Path) -> Iterator[Path]:
-    """A temporary cache preloaded with the contents of `cache`, which itself is never written."""
+    """A temporary cache in which `is_intact` also finds the files of `cache`, which itself is never
+    written."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         for folder in (cache / kind for kind in ("objects", "golden")):
             own = Path(name) / folder.name
             own.mkdir()
-            if not folder.is_dir():
-                continue
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_file() and entry.name != USERS:
-                        (own / entry.name).symlink_to(entry.path)
+            (own / _BEHIND).symlink_to(folder.absolute())
         yield Path(name)
 
 
@@ -79,13 +76,24 @@ def put_checked(made: Path, path: Path) -> None:
 
 
 def is_intact(path: Path) -> bool:
-    """Whether `path` exists and still has the content that was put there."""
+    """Whether `path` exists and still has the content that was put there. In a `scratch_of` a
+    cache, a file of that cache is linked first."""
+    if not path.exists():
+        _link_from_behind(path)
     try:
         expected = _hash_file(path).read_bytes()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest().encode() == expected
     except OSError:
         return False
+
+
+def _link_from_behind(path: Path) -> None:
+    behind = path.parent / _BEHIND
+    if (behind / path.name).is_file():
+        for own in (path, _hash_file(path)):
+            with contextlib.suppress(FileExistsError):  # another thread's
+                own.symlink_to(behind.resolve() / own.name)
 
 
 def _hash_file(path: Path) -> Path:

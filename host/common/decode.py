@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta, ValidationError
 
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
+from edgekit.kb.decoding import convert
 
 _LONGEST = 1 << 16  # characters of one text, e.g. the log of a release that was rolled back
 _T = TypeVar("_T")

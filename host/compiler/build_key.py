@@ -18,7 +18,7 @@ from edgekit.host.common.files import open_file, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import read_sidecar, sidecar_files
+from edgekit.host.compiler.sidecars import decoder_file, read_sidecar, sidecar_files
 from edgekit.kb.targets.board import BoardProfile
 
 _TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # folders of the user's own measurements
@@ -32,7 +32,8 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model, its files and those next to it, the profile, all
     options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
     a model that cannot be read."""
-    given = (model.name, model_hash(model), repr(board), repr(options))
+    hashes = (model_hash(file) for file in (model, decoder_file(model)) if file is not None)
+    given = (model.name, *hashes, repr(board), repr(options))
     tables = (_tables_digest(data_folder() / name) for name in _TABLES)
     return hash_parts(
         *given, _sidecars_digest(model), _samples_digest(options.samples), *tables, kit_digest()

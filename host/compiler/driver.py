@@ -17,7 +17,6 @@ from edgekit.host.compiler.codegen.section import section_code
 from edgekit.host.compiler.explain import explain
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import (
-    check_signatures,
     model_hash,
     signatures_of,
 )
@@ -35,7 +34,7 @@ from edgekit.host.compiler.placement import check_placement, explained, operator
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
-from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunks, with_task
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
@@ -61,7 +60,8 @@ def compile_artifact(
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
-    return compile_variants(model, board, cache, replace(options, more_shapes=()))[0]
+    first = variants_of(model, replace(options, more_shapes=()))[:1]
+    return _compile_each(model, board, cache, options, first)[0]
 
 
 def compile_variants(
@@ -71,21 +71,38 @@ def compile_variants(
     options: CompileOptions = DEFAULT_OPTIONS,
 ) -> tuple[Artifact, ...]:
     """Compiles a model as `compile_artifact` does, for all signatures and shapes requested in
-    `options`.
+    `options`; a language model also for chunks of prompts.
 
-    Constants shared by variants are stored once: each variant's weights start with those of the
-    previous ones.
+    Constants shared by variants are stored once: only the last variant has weights, which are
+    those of all.
     """
+    in_chunks = with_chunks(model, options)
+    try:
+        return _compile_each(model, board, cache, options, variants_of(model, in_chunks))
+    except InputError as error:
+        if in_chunks is options:
+            raise
+        note = f"prompts are read token by token: {error}"
+    (made,) = _compile_each(model, board, cache, options, variants_of(model, options))
+    return (replace(made, notes=(*made.notes, note)),)
+
+
+def _compile_each(
+    model: Path,
+    board: BoardProfile,
+    cache: Path | None,
+    options: CompileOptions,
+    every: Sequence[CompileOptions],
+) -> tuple[Artifact, ...]:
     check_placement(board, options.threads, options.cluster)
     digest, known = model_hash(model), signatures_of(model)
-    every = options.each_variant(known)
-    if len(every) > 1 and known:
-        check_signatures(model, [each.signature for each in every])
-    weights, made = WeightsFile(), []
+    weights, made = WeightsFile(), list[Artifact]()
     for each in every:
         with _naming_variant(each) if len(every) > 1 else nullcontext():
             prepared = prepare(model, board, each, cache)
+            made = [replace(one, weights=b"") for one in made]  # so that theirs is not copied
             made.append(build_graph(prepared, digest, board, cache, each, weights))
+        weights.end_variant()
     if len(known) > 1 and not options.signatures:
         note = f"signatures {', '.join(known)}; --signature compiles some of them"
         made[0] = replace(made[0], notes=(note, *made[0].notes))

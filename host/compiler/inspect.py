@@ -16,14 +16,14 @@ from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.driver import check_memory, prepare_graph
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.frontends import outline_model, signatures_of
+from edgekit.host.compiler.frontends import outline_model
 from edgekit.host.compiler.frontends.common.builder import dtype_of
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.compiler.tasks import import_for_task, variants_of, with_task
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -86,7 +86,7 @@ def inspect_signatures(
     path: Path, board: BoardProfile, options: CompileOptions
 ) -> tuple[Inspection, ...]:
     """Inspects a model, or each of its signatures, with the signatures and shapes of `options`."""
-    every = options.each_variant(signatures_of(path))
+    every = variants_of(path, options)
     return tuple(inspect_model(path, board, each.shapes, each.signature) for each in every)
 
 
@@ -106,7 +106,7 @@ def inspect_model(
     except InputError as error:
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)
-    known = with_task(path, graph, CompileOptions(task="guess"))
+    known = with_task(path, graph, replace(options, task="guess"))
     found = replace(found, task=known.task, task_source=known.source)
     try:
         made = prepare_graph(graph, board)

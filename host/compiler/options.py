@@ -26,6 +26,7 @@ Task = Literal[
     "keyword",
     "vad",
     "transcribe",
+    "speak",
     "generate",
 ]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -51,12 +52,13 @@ ASKED = "asked"  # metadata key of a field's `Asked`
 
 @dataclass(frozen=True)
 class Asked:
-    """The command line option for a field."""
+    """The command line option for a field; `_cli_option` explains them."""
 
     help: str
     flag: str
     metavar: str
     compile_only: bool
+    least: int | None
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,19 @@ class StateBinding:
 
 
 def _cli_option(
-    help_text: str, *, flag: str = "", metavar: str = "", compile_only: bool = False
+    help_text: str,
+    *,
+    flag: str = "",
+    metavar: str = "",
+    compile_only: bool = False,
+    least: int | None = None,
 ) -> dict[str, Asked]:
     """Metadata of a field with a command line option; `help_text` describes it.
 
     `flag` is the option's name if it differs from the field's. `compile_only` hides it from other
-    commands that compile.
+    commands that compile. `least` is the smallest number it takes.
     """
-    return {ASKED: Asked(help_text, flag, metavar, compile_only)}
+    return {ASKED: Asked(help_text, flag, metavar, compile_only, least)}
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,15 @@ class CompileOptions:
             "Tokens that a language model remembers (default: at most 512).",
             flag="--context",
             metavar="N",
+            least=1,
+        ),
+    )
+    max_rows: int | None = field(
+        default=None,
+        metadata=_cli_option(
+            "Limit for the rows of outputs whose size depends on the data, such as speech.",
+            metavar="N",
+            least=1,
         ),
     )
     order: Order = field(
@@ -191,6 +207,7 @@ class CompileOptions:
         metadata=_cli_option(
             "Seed of the search for an order.",
             metavar="N",
+            least=0,
             compile_only=True,
         ),
     )
@@ -199,6 +216,7 @@ class CompileOptions:
         metadata=_cli_option(
             "Threads the release runs on (default: chosen by cost; 1 on x86).",
             metavar="N",
+            least=1,
             compile_only=True,
         ),
     )

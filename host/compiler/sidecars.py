@@ -10,20 +10,27 @@ from pathlib import Path
 
 OWN_LABELS = (
     "{0}.labels", "{0}.names", "{0}.txt", "{0}_labels.txt", "{0}-labels.txt", "{0}.labels.txt",
+    "{0}_class_map.csv",
 )  # fmt: skip
 # Names of files that say nothing of the model; they count if no other model is in the folder.
 COMMON_LABELS = (
     "labels.txt", "label.txt", "labelmap.txt", "label_map.txt", "classes.txt", "class_names.txt",
-    "coco.names", "obj.names", "imagenet_classes.txt",
+    "coco.names", "obj.names", "imagenet_classes.txt", "yamnet_class_map.csv",
 )  # fmt: skip
 CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
+DENSE = "2_Dense/config.json"  # a layer behind the pooling, which exporters leave out
 TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
 SPEECH_VOCABULARY = "vocab.json"
+GENERATION = "generation_config.json"
+ULTRALYTICS = "metadata.yaml"
+PADDLE_FILES = ("infer_cfg.yml", "inference.yml")
 _CONFIGS = (
-    CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY,
+    CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY, GENERATION,
+    DENSE, ULTRALYTICS, *PADDLE_FILES,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
+_ENCODER, _DECODER = "encoder_model", "decoder_model"  # as Optimum names the two parts of a model
 _MOST_BYTES = 64 << 20
 _ONNX = "onnx"  # folder in which some exporters put the model alone
 
@@ -52,6 +59,19 @@ def wake_word_files(model: Path) -> tuple[Path, ...]:
     return tuple(file for file in files if file.is_file() and file != model)
 
 
+def decoder_file(model: Path) -> Path | None:
+    """The decoder next to an encoder, as Optimum exports them; None for other models."""
+    if not model.name.startswith(_ENCODER):
+        return None
+    file = model.with_name(model.name.replace(_ENCODER, _DECODER, 1))
+    return file if file.is_file() else None
+
+
+def voice_file(model: Path) -> Path:
+    """The file that may have the phonemes of a voice, as Piper names it."""
+    return model.with_name(f"{model.name}.json")
+
+
 def sidecar_files(model: Path) -> Iterator[Path]:
     """All such files that exist."""
     labels = (*(name.format(model.stem) for name in OWN_LABELS), *COMMON_LABELS)
@@ -60,6 +80,7 @@ def sidecar_files(model: Path) -> Iterator[Path]:
         *named,
         *character_files(model),
         features_file(model),
+        voice_file(model),
         *wake_word_files(model),
         *(config_folder(model) / name for name in _CONFIGS),
     ):

@@ -25,6 +25,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.deploy import explanations
 from edgekit.host.deploy.bundle import Bundle, build_bundle
 from edgekit.host.errors import InputError
+from edgekit.kb.decoding import decode_json
 from edgekit.kb.targets.board import BoardProfile
 
 MOST_BYTES = 1 << 30  # of all bundles together; the least recently used ones are removed
@@ -103,7 +104,7 @@ def recall(key: str, mark_used: bool = True) -> CompiledBundle | None:
     """The bundle stored under a key; None if there is none, or if it is damaged."""
     about, file = _paths(key)
     try:
-        found = msgspec.json.decode(about.read_bytes(), type=_About)
+        found = decode_json(about.read_bytes(), _About)
         bundle = Bundle.read(file)
         if mark_used:
             os.utime(file)

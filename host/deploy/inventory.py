@@ -29,6 +29,7 @@ from msgspec import Meta
 from edgekit.host.common.files import atomic_write, read_file
 from edgekit.host.common.paths import config_folder
 from edgekit.host.errors import InputError
+from edgekit.kb.decoding import convert
 from edgekit.kb.targets.board import board_names, nearest
 
 PROJECT_FILE = "edgekit.toml"
@@ -339,7 +340,7 @@ def _transport_kind(table: Mapping[str, Any]) -> Any:
 def _convert_table(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
     """Converts a table to `kind`; InputError locates the first invalid value in the file."""
     try:
-        return msgspec.convert(table, kind, dec_hook=_decode_path)
+        return convert(table, kind, _decode_path)
     except msgspec.ValidationError as error:
         key = str(error).rpartition("$.")[2].rstrip("`").partition("[")[0]
         where = ".".join(filter(None, (at, key)))

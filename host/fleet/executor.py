@@ -41,6 +41,7 @@ _T = TypeVar("_T")
 
 _CHECKS = 10  # checks of canaries during the watch period
 _SHORTEST_SECONDS = 1.0  # minimum time between two checks
+_LOOK_SECONDS = 1.0  # between two looks whether the rollout shall stop
 _POLL_SECONDS = 30.0  # between two attempts to reach boards that do not answer
 
 
@@ -69,6 +70,17 @@ class RolloutHost:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     store: ProfileStore | None = None
+
+
+def stoppable_sleep(journal: Journal) -> Callable[[float], None]:
+    """A sleep, in seconds, that ends early when another process wants the rollout to stop."""
+
+    def sleep(seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0 and not journal.is_stopped():
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    return sleep
 
 
 class _InterruptedError(Exception):
@@ -126,6 +138,7 @@ class Carrier:
             self.bundle(kind)  # reject a bad bundle before any board is touched
         ends = self.home.clock() + self.pace.wait
         while True:
+            self.journal.is_stopped()
             step = decide(self.plan, self.policy, self.progress)
             if isinstance(step, End):
                 if not self.progress.ended:
@@ -135,6 +148,8 @@ class Carrier:
                 found = self._next_boards(step, ends)
                 if not found:
                     return
+                if self.journal.is_stopped():
+                    continue
                 self.journal.begin(found, step.canary)
                 self._say_batch(found, step)
             elif isinstance(step, DeployBoards):
@@ -227,7 +242,7 @@ class Carrier:
         left = list(step.boards)
         while (remaining := ends - self.home.clock()) > 0:
             self.home.sleep(min(every, remaining))
-            left = self.check_health(left)
+            left = [] if self.journal.is_stopped() else self.check_health(left)
             if why_stop(self.plan, self.policy, self.progress):
                 return
             if self.home.clock() >= ends:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from edgekit.host.errors import EdgekitError, IncompatibleError, RolledBackError, TransferError
@@ -46,6 +47,7 @@ class FetchCarrier(Carrier):
                 for name in sorted(waiting):
                     if self._heard_of(name, view):
                         waiting.discard(name)
+                self.journal.is_stopped()
                 if why_stop(self.plan, self.policy, self.progress):
                     break
                 if waiting:
@@ -112,12 +114,20 @@ class FetchCarrier(Carrier):
         if stops and names:
             self._folder.withdraw(self._owner, self.plan.id, names)
         for name in names:
-            error = TransferError(
-                f"board '{name}': expected a report about {self.plan.id}, found none"
-                f"{' before the rollout stopped' if stops else ''}"
-            )
+            error = _no_report(name, self.plan.id, stops)
             self.journal.note(failure_event(name, "lost" if stops else "slept", error))
             view.ended(BoardOutcome(name, error=error))
+
+
+def end_fetching(journal: Journal, owner: OwnerKeys, reason: str) -> None:
+    """Ends a rollout that no process carries out: boards whose offer is open are offered nothing
+    anymore, but may have fetched the release already. InputError if `owner` may not withdraw it."""
+    plan, names = journal.plan, journal.progress.names("going")
+    if names:
+        ReleaseFolder(Path(plan.folder)).withdraw(owner, plan.id, names)
+    for name in names:
+        journal.note(failure_event(name, "lost", _no_report(name, plan.id, True)))
+    journal.end("stopped", reason)
 
 
 class _Home(Protocol):
@@ -173,6 +183,13 @@ def take_back_fetched(
     if not touched(journal):
         journal.end("rolled back")
     return said
+
+
+def _no_report(name: str, rollout: str, stops: bool) -> TransferError:
+    return TransferError(
+        f"board '{name}': expected a report about {rollout}, found none"
+        f"{' before the rollout stopped' if stops else ''}"
+    )
 
 
 def _error_of(name: str, report: BoardReport) -> EdgekitError:

@@ -5,6 +5,7 @@ rollouts/<id>/plan.json       the goal of the rollout
 rollouts/<id>/bundles/*.ekb   the bundle for each kind of board
 rollouts/<id>/journal.jsonl   one event per line, fsynced; an incomplete last line is ignored
 rollouts/<id>/lock            held by the process that executes the rollout
+rollouts/<id>/stop            why the rollout shall stop, written by another process
 
 The boards are authoritative: an event lost in a crash is recovered by querying them.
 """
@@ -20,7 +21,6 @@ import re
 import secrets
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,11 +32,14 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
 from edgekit.host.fleet.rollout import BoardEvent, RolloutPlan, RolloutProgress, Verdict
+from edgekit.kb.decoding import decode_json
 
 NEWEST = "newest"  # the last rollout, instead of an id
 _KEPT = 20  # number of finished rollouts to keep
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"
+_STOP = "stop"
+_MOST_REASON = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,16 @@ class Journal:
             )
         return found
 
+    def is_stopped(self) -> bool:
+        """Whether another process wants the rollout to stop, which `progress` knows from now on."""
+        self.progress.stop_wanted = _stop_reason(self.folder)
+        return bool(self.progress.stop_wanted)
+
     def note(self, event: BoardEvent) -> None:
         """Records an event of a board."""
         self._append(_Line(time.time(), event))
         self.progress.take(event)
+        self.is_stopped()
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
         """Records the start of a batch."""
@@ -170,15 +179,18 @@ def rollouts() -> list[StoredRollout]:
     return [read_rollout(path) for path in _folders()]
 
 
-def rollout_counts(most: int = 5) -> list[tuple[str, str, Counter[str]]]:
-    """Id, model and boards in each state of the newest rollouts; without unreadable ones."""
+def newest_rollouts(most: int = 5) -> list[StoredRollout]:
+    """The newest rollouts; without unreadable ones."""
     found = []
     for folder in _folders()[:most]:
         with contextlib.suppress(InputError):
-            one = read_rollout(folder)
-            states = Counter[str](record.state for record in one.progress.records.values())
-            found.append((one.plan.id, one.plan.model, states))
+            found.append(read_rollout(folder))
     return found
+
+
+def want_stop(folder: Path, reason: str) -> None:
+    """Lets the process that executes the rollout stop soon, with this reason."""
+    atomic_write(folder / _STOP, reason[:_MOST_REASON].encode())
 
 
 def _folders() -> list[Path]:
@@ -215,13 +227,14 @@ def is_carried_out(folder: Path) -> bool:
 def read_rollout(folder: Path) -> StoredRollout:
     """Reads plan and journal; InputError if they are not valid."""
     try:
-        plan = msgspec.json.decode(read_file(folder / _PLAN), type=RolloutPlan)
+        plan = decode_json(read_file(folder / _PLAN), RolloutPlan)
         progress, began = RolloutProgress.of(plan), 0.0
         data = read_file(folder / _JOURNAL)
         for text in data[: data.rfind(b"\n") + 1].splitlines():
-            line = msgspec.json.decode(text, type=_Line)
+            line = decode_json(text, _Line)
             began = began or line.at
             _take_line(progress, line)
+        progress.stop_wanted = _stop_reason(folder)
     except OSError as error:
         raise InputError(f"{folder}: expected a rollout, found: {error.strerror}") from None
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
@@ -230,6 +243,14 @@ def read_rollout(folder: Path) -> StoredRollout:
             "ask the boards: edgekit doctor --select name=*"
         ) from None
     return StoredRollout(folder, plan, progress, began)
+
+
+def _stop_reason(folder: Path) -> str:
+    """Why another process wants the rollout to stop; empty if none does."""
+    try:
+        return read_file(folder / _STOP).decode(errors="replace")[:_MOST_REASON]
+    except OSError:
+        return ""
 
 
 def _take_line(progress: RolloutProgress, line: _Line) -> None:

@@ -144,7 +144,8 @@ class BoardRecord:
 
 @dataclass
 class RolloutProgress:
-    """State derived from all events so far; `due` are boards of the batch not started yet."""
+    """State derived from all events so far; `due` are boards of the batch not started yet.
+    `stop_wanted` says why a person wants no more boards to be touched, if so."""
 
     records: dict[str, BoardRecord]
     batch: tuple[str, ...] = ()
@@ -152,6 +153,7 @@ class RolloutProgress:
     ended: Verdict | None = None
     reason: str = ""
     batches: int = 0
+    stop_wanted: str = ""
 
     @staticmethod
     def of(plan: RolloutPlan) -> RolloutProgress:
@@ -229,6 +231,8 @@ def decide(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> Step
     """The next step; a pure function of the events."""
     if progress.ended:
         return End(progress.ended, progress.reason)
+    if progress.stop_wanted:
+        return End("stopped", progress.stop_wanted)
     if interrupted := progress.names("going", among=progress.batch):
         return DeployBoards(tuple(interrupted))
     if reason := why_stop(plan, policy, progress):
@@ -242,6 +246,8 @@ def decide(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> Step
 
 def why_stop(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> str:
     """Why no more boards may be touched; empty if they may."""
+    if progress.stop_wanted:
+        return progress.stop_wanted
     for name in progress.names(*BROKEN):
         record = progress.records[name]
         if record.canary:

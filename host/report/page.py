@@ -18,7 +18,16 @@ import msgspec
 from edgekit.host.report.document import Report
 
 _WEB = Path(__file__).parent / "web"
-_SCRIPTS = ("page.js", "graph.js", "operators.js", "fleet.js", "main.js", "overview.js", "start.js")
+_SCRIPTS = (
+    "elements.js",
+    "page.js",
+    "graph.js",
+    "operators.js",
+    "fleet.js",
+    "main.js",
+    "overview.js",
+    "start.js",
+)
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 

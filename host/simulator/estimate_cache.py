@@ -17,6 +17,7 @@ from edgekit.host.compiler.build_key import hash_parts, kit_digest
 from edgekit.host.simulator.emulator import emulator_name
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.own_qemu import kept_emulator
+from edgekit.kb.decoding import decode_json
 from edgekit.kb.targets.board import BoardProfile
 
 
@@ -24,7 +25,7 @@ def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
     """The cached estimate for `key`, which identifies a release or the inputs of one."""
     try:
         content = _cache_path(key, board, threads).read_bytes()
-        return msgspec.json.decode(content, type=ModelEstimate)
+        return decode_json(content, ModelEstimate)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -13,6 +13,7 @@ from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import data_folder
 from edgekit.host.virtual import process
 from edgekit.host.virtual.types import RunningBoard
+from edgekit.kb.decoding import decode_json
 
 _SCHEMA = "edgekit.virtual/1"
 
@@ -69,7 +70,7 @@ def _load_record(name: str) -> MachineRecord | None:
 
     try:
         data = record_path(name).read_bytes()
-        record = msgspec.json.decode(data, type=MachineRecord, dec_hook=path_of)
+        record = decode_json(data, MachineRecord, path_of)
     except (OSError, msgspec.DecodeError):
         return None
     return record if record.schema == _SCHEMA else None

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from edgekit.kb.decoding import decode_json
+
 SCHEMA = "edgekit.kb.rates/1"
 FOLDER = Path(__file__).parent / "rates"
 
@@ -45,7 +47,7 @@ def rates_of(core: str) -> CoreRates | None:
     path = FOLDER / f"{core}.json"
     if not core or not path.is_file():
         return None
-    file = msgspec.json.decode(path.read_bytes(), type=_File)
+    file = decode_json(path.read_bytes(), _File)
     if file.schema != SCHEMA or file.core != core or "" not in file.groups:
         raise ValueError(f"{path.name}: expected {SCHEMA} of {core}, found {file.schema}")
     groups = {

@@ -125,7 +125,7 @@ def board_names(folder: Path = FOLDER) -> list[str]:
 
 def profile_names(folder: Path = FOLDER) -> list[str]:
     """Names of all profiles with a file in `folder`, including those that only serve as bases."""
-    return [p.stem for p in sorted(folder.glob("*.toml"))]
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 def load_board(name: str, folder: Path = FOLDER) -> BoardProfile:

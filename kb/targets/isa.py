@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from edgekit.kb.decoding import convert
+
 FOLDER = Path(__file__).parent / "simd"
 LANE_REGISTERS = 32  # vector registers of 64-bit ARM, which multiplies by a lane
 BYTES = {"f32": 4, "s8": 1, "u8": 1}  # per element of A or B
@@ -227,7 +229,7 @@ def isa_of(simd: str, folder: Path = FOLDER) -> Isa:
     """Loads the properties of one instruction set from its file in `folder`. Raises ValueError if
     that is missing or invalid."""
     try:
-        return msgspec.convert({**_load_merged(simd, folder), "simd": simd}, Isa, strict=True)
+        return convert({**_load_merged(simd, folder), "simd": simd}, Isa)
     except msgspec.ValidationError as error:
         raise ValueError(f"instruction set '{simd}': {error}") from None
 
@@ -236,7 +238,7 @@ def costs_over(base: ProductCosts, own: dict[str, Any]) -> ProductCosts:
     """`base`, with the kinds of tiles replaced that `own`, the table of a file, has costs of.
     Raises ValueError if they are invalid."""
     try:
-        return msgspec.convert(_merge_over(msgspec.to_builtins(base), own), ProductCosts)
+        return convert(_merge_over(msgspec.to_builtins(base), own), ProductCosts)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

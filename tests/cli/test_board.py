@@ -330,6 +330,7 @@ def test_status_and_down(edgekit: Any, up: Up) -> None:
     assert edgekit("board", "down", "--json").document["boards"] == ["a57"]
     assert up() == []
     assert edgekit("board", "down", "a57", "--json").document["boards"] == []
+    assert edgekit("board", "down", "nosuch").err.startswith("edgekit: expected a virtual board")
 
 
 def test_an_unknown_virtual_board_is_refused(edgekit: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgekit.host.cli.bench_history import keep_in_history
-from edgekit.host.common.checked_files import scratch_of
+from edgekit.host.common.checked_files import is_intact, put_checked, scratch_of
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
@@ -118,13 +118,20 @@ def test_a_dry_run_over_a_damaged_release_writes_nothing(
 def test_a_dry_run_compiles_in_a_cache_of_its_own(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "objects").mkdir(parents=True)
-    (cache / "objects" / "one.o").write_bytes(b"1")
+    for name in ("one.o", "damaged.o"):
+        (cache / name).write_bytes(b"1")
+        put_checked(cache / name, cache / "objects" / name)
+    (cache / "objects" / "damaged.o").write_bytes(b"0")
     before = tree(cache)
     with scratch_of(cache) as scratch:
-        assert (scratch / "objects" / "one.o").read_bytes() == b"1"
-        (scratch / "made").write_bytes(b"2")
-        (scratch / "made").replace(scratch / "objects" / "one.o")
-        (scratch / "objects" / "two.o").write_bytes(b"2")
+        one, damaged, none = (scratch / "objects" / n for n in ("one.o", "damaged.o", "none.o"))
+        assert [is_intact(path) for path in (one, damaged, none)] == [True, False, False]
+        assert one.read_bytes() == b"1"
+        for path in (one, damaged, none):
+            (scratch / "made").write_bytes(b"2")
+            put_checked(scratch / "made", path)
+            assert is_intact(path)
+            assert path.read_bytes() == b"2"
     assert not scratch.exists()
     assert tree(cache) == before
 

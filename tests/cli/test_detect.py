@@ -74,6 +74,19 @@ def test_boxes_are_shown_drawn_and_written(edgekit, scene, home):
 
 
 @pytest.mark.slow
+def test_boxes_of_outputs_that_show_them_are_written(edgekit, home):
+    """Without metadata, as they are shown; arrays of numbers are those of the outputs."""
+    rows = np.array([[[1, 2, 30, 40, 0.9, 1], [5, 6, 7, 8, 0.4, 0]]], np.float32)
+    path = detector(home, {"rows": rows}, (48, 96))
+    Image.new("RGB", (96, 48)).save(home / "street.png")
+    for file in ("boxes.json", "rows.npz"):
+        assert edgekit("run", path, "--input", "street.png", "--output", file).code == 0
+    assert [b["score"] for b in json.loads((home / "boxes.json").read_text())] == [0.9, 0.4]
+    with np.load(home / "rows.npz") as made:
+        assert [*made] == ["rows"]
+
+
+@pytest.mark.slow
 def test_a_head_that_shapes_do_not_show_is_asked_for(edgekit, home):
     """YOLOX has the picture in the corner of its input, which is not scaled to 0..1."""
     count = 8 * 12 + 4 * 6 + 2 * 3
@@ -86,7 +99,7 @@ def test_a_head_that_shapes_do_not_show_is_asked_for(edgekit, home):
     assert f"task           {said}" in edgekit("inspect", path).out
     done = edgekit("run", path, "--input", "street.png", "--json", "--head", "yolox-decoded")
     (run,) = done.document["inputs"]
-    every = best_boxes(boxes, scores.astype(np.float32), 0.3, 0.45)
+    every = best_boxes(boxes, scores.astype(np.float32), 0.3, 0.45, across=True)
     expected = [each for each in every if each[2][1] < 48]  # others are below the picture
     assert len(run["boxes"]) == len(expected) > 3
     for box, (label, _, corners) in zip(run["boxes"], expected, strict=True):

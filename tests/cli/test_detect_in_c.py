@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
 from tests.support.detectors import built, detector, instances, scattered
@@ -21,6 +23,7 @@ _SIZE = (64, 96)
 _PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "ek_app.h"
 
 int main(int count, char **argument) {
@@ -47,6 +50,8 @@ int main(int count, char **argument) {
         puts(ek_app_error(app));
     static ek_pose poses[128];
     found = ek_app_pose(app, &frame, poses, most);
+    if (strstr(ek_app_error(app), "scores"))
+        puts(ek_app_error(app));
     for (int i = 0; i < found; i++) {
         printf("%d %.6f %.3f %s:", poses[i].box.number, poses[i].box.score, poses[i].box.left,
                poses[i].box.label);
@@ -139,7 +144,7 @@ def test_boxes_are_those_of_python(edgekit, home, program):
 
 @pytest.mark.slow
 def test_classes_are_those_of_python(edgekit, home, program):
-    """The classes of this model are its quantized pixels, after a crop."""
+    """The classes of this model are its quantized pixels, after a crop of three quarters."""
     size = 3 * 8 * 6
     nodes = [
         node("DequantizeLinear", ["images", "scale", "zero"], ["x"]),
@@ -152,6 +157,8 @@ def test_classes_are_those_of_python(edgekit, home, program):
     for key, text in (("task", "classify"), ("names", str(names))):
         entry = made.metadata_props.add()
         entry.key, entry.value = key, text
+    own = {"mean": [0] * 3, "std": [1 / 255] * 3, "crop_pct": 0.75}
+    (home / "config.json").write_text(json.dumps({"num_classes": size, "pretrained_cfg": own}))
     assert edgekit("deploy", save(made, home)).code == 0
     board = home.parent / "home/boards/local"
     frame = np.random.default_rng(0).integers(0, 256, (13, 21, 3)).astype(np.uint8)
@@ -162,14 +169,22 @@ def test_classes_are_those_of_python(edgekit, home, program):
 
 
 def test_poses_are_those_of_python(edgekit, home, program):
-    """Rows that the model selects, which lie in a letterbox of the input."""
+    """Rows that the model selects, which lie in a letterbox of the input. White pictures raise the
+    scores above 1, which both refuse."""
     rng = np.random.default_rng(2)
     corners = np.sort(rng.uniform(0, 64, (40, 2, 2)), axis=1).reshape(40, 4)
     score, label = rng.random((40, 1)), rng.integers(0, 2, (40, 1))
     points = rng.uniform(-9, 90, (40, 5 * 3))
     rows = np.concatenate([corners, score, label, points], 1)[None].astype(np.float32)
     about = {"task": "pose", "names": {0: "cat", 1: "dog"}, "kpt_shape": [5, 3]}
-    path = detector(home, {"y": rows}, _SIZE, **about)
+    nodes = [
+        node("ReduceMin", ["images"], ["darkest"], keepdims=0),
+        node("Floor", ["darkest"], ["white"]),
+        node("Mul", ["white", "more"], ["raised"]),
+        node("Add", ["rows", "raised"], ["y"]),
+    ]
+    parts = {"rows": rows, "more": np.float32([0, 0, 0, 0, 3, *[0] * 16])}
+    path = built(home, parts, nodes, ["y"], _SIZE, **about)
     assert edgekit("deploy", path).code == 0
     board = home.parent / "home/boards/local"
     with open_on_board(root=board) as model:
@@ -185,6 +200,10 @@ def test_poses_are_those_of_python(edgekit, home, program):
                 lines = _lines(program, board, frame, most)
                 assert lines[0].endswith("--task detect, found another")
                 assert lines[2:] == expected[:most]
+        white = np.full((*_SIZE, 3), 255, np.uint8)
+        with pytest.raises(InputError, match="scores from 0 to 1, found 3") as refused:
+            model.pose(white)
+    assert _lines(program, board, white, 9)[2:] == [str(refused.value)]
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_compile_options_come_back(tmp_path: Path) -> None:
     )
     document = options_document(options, folder)
     assert document["samples"] == "../s.npz" and "order" not in document
-    again = options_of(msgspec.json.decode(msgspec.json.encode(document)), folder)
+    again = options_of(json.loads(msgspec.json.encode(document)), folder)
     assert again.samples is not None and again.samples.resolve() == options.samples
     assert options_document(again, folder) == document
     assert options_document(CompileOptions(), folder) == {}

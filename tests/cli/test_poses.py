@@ -40,10 +40,9 @@ def _poses(path: Path, classes: int, points: int, **more):
     found = np.concatenate([each, seen], 2).reshape(count, -1)
     output = np.concatenate([boxes, scores, found], 1).T[None].astype(np.float32)
     model = detector(path, {"output0": output}, _SIZE, **more)
-    single = np.where(scores == scores.max(1, keepdims=True), scores, 0)
     expected = []
-    for label, score, corners in best_boxes(boxes, single, 0.25, 0.7):
-        (at,) = np.flatnonzero(single[:, label] == np.float32(score))
+    for label, score, corners in best_boxes(boxes, scores, 0.25, 0.7):
+        (at,) = np.flatnonzero(scores[:, label] == np.float32(score))
         flat = [*zip(each[at, :, 0], each[at, :, 1], seen[at, :, 0], strict=True)]
         expected.append((label, score, corners, flat))
     return model, expected

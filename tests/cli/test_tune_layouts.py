@@ -30,7 +30,7 @@ def test_a_table_is_measured_and_kept(edgekit, home):
     done = edgekit(*_TUNE, "--allow-noise", "--output", "table.json", "--json")
     assert done.code == 0
     found = done.document
-    assert found["unit"] == "nanoseconds" and {c[0] for c in found["cases"]} == set(KERNELS)
+    assert found["unit"] == "nanoseconds" and {c[0] for c in found["cases"]} >= set(KERNELS)
     assert len(read_layouts(home / "table.json").cases) == len(found["cases"])
 
 

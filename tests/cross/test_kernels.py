@@ -15,7 +15,15 @@ from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
-from tests.support.kernel_runs import KEEPS_NAN, PLAIN_C, build, check, check_nan, with_nan
+from tests.support.kernel_runs import (
+    KEEPS_NAN,
+    PLAIN_C,
+    VARIANTS,
+    build,
+    check,
+    check_nan,
+    with_nan,
+)
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 
@@ -27,14 +35,9 @@ pytestmark = pytest.mark.cross
 # A720: the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are
 # exhaustive.
 _VECTORS = "conv_(f32|8bit)|unary|every_function|softmax|transpose$|pruned_i8|recurrent$"
-# Other operators of kernels that the other families call as well.
-_VARIANTS = (
-    "conv_hybrid|dense_hybrid|depthwise_seven|dynamic|every_operand|large_window|mean_of_sums|"
-    "quantized_totals|transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
-)
 _OWN = {
     "a53": re.compile("conv_8bit|dense_f32"),
-    "a57": re.compile(f"(?!{PLAIN_C}|{_VARIANTS})"),
+    "a57": re.compile(f"(?!{PLAIN_C}|{VARIANTS})"),
     "a76": re.compile("(conv|dense)_8bit|pruned_i8"),
     "a720": re.compile("dense_8bit"),
     "a7": re.compile(_VECTORS),

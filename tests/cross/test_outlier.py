@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,16 @@ def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     library = build(load_board(board), tmp_path / "products.so")
     made = virtual_board(board).run_cases(library, encoded(cases), output_bytes(cases), 2)
     check(cases, made)
+
+
+def test_subnormal_halves_are_not_zero(virtual_board, tmp_path):
+    """32-bit NEON takes them for zero in arithmetic."""
+    rng = np.random.default_rng(2)
+    cases = [random_case(rng) for _ in range(30)]
+    tiny = [(rng.standard_normal(case.x.shape) * 2.0**-18).astype(np.float16) for case in cases]
+    cases = [replace(case, x=x) for case, x in zip(cases, tiny, strict=True)]
+    library = build(load_board("a7"), tmp_path / "products.so")
+    check(cases, virtual_board("a7").run_cases(library, encoded(cases), output_bytes(cases), 2))
 
 
 @pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))

@@ -108,10 +108,24 @@ def test_what_was_computed_is_not_computed_again() -> None:
     assert len(model.steps) == 4
 
 
+@pytest.mark.parametrize(
+    ("count", "context", "positions"),
+    [(8, 64, [0]), (9, 64, [0, 8]), (6, 64, [0, 5]), (5, 64, [0, 1, 2, 3, 4]),
+     (14, 16, [0, 8, 13]), (14, 15, [0, 8, 9, 10, 11, 12, 13]), (6, 7, [0, 1, 2, 3, 4, 5])],
+)  # fmt: skip
+def test_steps_that_are_not_full_stay_in_the_context(
+    count: int, context: int, positions: list[int]
+) -> None:
+    """They pay if more than half of them is used, but the last token is read alone."""
+    model = _Alphabet(context, sizes=(8, 1))
+    assert model.said(_LETTERS[:count], most=1)[0] == _LETTERS[count]
+    assert [position for _, position in model.steps] == positions
+
+
 def test_prompts_are_read_in_the_largest_steps() -> None:
     model = _Alphabet(sizes=(8, 4, 1))
     assert model.said("abcdefghijklmn", most=2) == ("op", LENGTH)
-    assert [position for _, position in model.steps] == [0, 8, 12, 13, 14]
+    assert [position for _, position in model.steps] == [0, 8, 13, 14]  # five of eight, one, ...
 
 
 def test_empty_pieces_show_that_the_work_goes_on() -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.agent.commands import main
+from edgekit.device.runtime.agent.probe import c_library
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 from edgekit.host.deploy.release.runtime import document_of
@@ -152,7 +154,22 @@ def test_probe_tells_of_this_machine(root: Path) -> None:
     assert found["core_names"]
     assert found["ssh_keygen"] == (shutil.which("ssh-keygen") is not None)
     assert (found["folder"], found["folder_trouble"]) == (str(root), "")
+    assert found["c_library"] == " ".join(platform.libc_ver())
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_the_c_library_is_recognized(tmp_path: Path) -> None:
+    def refuse(_: str) -> str:
+        raise ValueError
+
+    def not_found(_: str) -> object:
+        raise OSError
+
+    assert c_library(lambda _: "glibc 2.36") == "glibc 2.36"
+    assert c_library(refuse, not_found, tmp_path) == "another"
+    (tmp_path / "ld-musl-aarch64.so.1").touch()
+    assert c_library(refuse, not_found, tmp_path) == "musl"
+    assert c_library(refuse, lambda _: None, tmp_path) == ""
 
 
 def test_bench_document(root: Path) -> None:

@@ -44,6 +44,19 @@ class Metrics:
 class DeviceError(Exception):
     pass
 
+class InputError(Exception):
+    pass
+
+class Text:
+    # It does not end.
+
+    prompt_tokens = tokens = 1
+    finish = "length"
+
+    def __iter__(self):
+        while True:
+            yield "x" * 1024
+
 class Outputs(dict):
     release = "0" * 16
 
@@ -51,6 +64,13 @@ class Model:
     release, name = Outputs.release, "model"
     inputs = outputs = [SimpleNamespace(name="x", dtype="u8", shape=(1,), bytes=1)]
     signatures = {}
+    task = SimpleNamespace(rate=16000, tokenizer="")
+
+    def generate(self, prompt, **options):
+        return Text()
+
+    def transcribe(self, samples):
+        raise InputError
 
     def __enter__(self):
         return self
@@ -64,7 +84,10 @@ class Model:
         alive()
         return Outputs(x=inputs["x"])
 
-def open(**options):
+def open(*_, **options):
+    import openai_api
+
+    openai_api.MOST_STREAM_SECONDS = 0.2
     return Model()
 
 def alive(status=""):
@@ -169,3 +192,67 @@ def test_prometheus_is_answered(serve: Serve, tmp_path: Path, port: int) -> None
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "text/plain"
         assert answer.read() == b"inferences 1\n"
+
+
+MIB = 1 << 20
+SPEECH, CHAT = "/v1/audio/transcriptions", "/v1/completions"
+
+
+def head(path: str, size: int, *lines: str) -> bytes:
+    first = (f"POST {path} HTTP/1.1", f"Content-Length: {size}")
+    return "\r\n".join((*first, *lines, "", "")).encode()
+
+
+def said(port: int, request: bytes) -> bytes:
+    """The server's answer, to which it closes the connection."""
+    with silent(port) as client, contextlib.suppress(ConnectionError):
+        client.sendall(request)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+    return b""
+
+
+@pytest.mark.slow
+def test_what_clients_send_takes_little_memory(serve: Serve, port: int) -> None:
+    """Long heads, bodies that do not end, forms of millions of fields, documents and numbers that
+    take the interpreter minutes."""
+    serve()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(silent(port)) for _ in range(5)]
+        for client in clients:
+            client.sendall(head(SPEECH, 16 * MIB) + b"x")
+        assert clients[0].recv(1) == b""  # let go for the fifth
+        assert answered(http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)) == WORKS
+    assert b" 431 " in said(port, head("/run", 1, *["a: " + "x" * 1000] * 20) + WORKS)
+    form = b"\r\n--a" * 1000
+    kind = "Content-Type: multipart/form-data; boundary=a"
+    assert b"at most 64 fields" in said(
+        port, head(SPEECH, len(form), kind, "Connection: close") + form
+    )
+    assert b"at most 1048576 bytes" in said(port, head(CHAT, 2 * MIB) + b" " * 2 * MIB)
+    number = b'{"prompt": "x", "max_tokens": %s}' % (b"1" * 3000)
+    assert b" 400 " in said(port, head(CHAT, len(number), "Connection: close") + number)
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_not_read_does_not_hold_the_model(serve: Serve, port: int) -> None:
+    serve()
+    asked = b'{"prompt": "x", "stream": true}'
+    with silent(port) as client:
+        client.sendall(head(CHAT, len(asked)) + asked)
+        assert client.recv(9) == b"HTTP/1.1 "
+        assert answered(http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)) == WORKS
+
+
+@pytest.mark.slow
+def test_a_playlist_reads_no_files(
+    serve: Serve, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ffmpeg may read only what it is given."""
+    (tmp_path / "ffmpeg").write_text('#!/bin/sh\necho "$@" >&2\nexit 1\n')
+    (tmp_path / "ffmpeg").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    serve()
+    form = b'--a\r\nContent-Disposition: form-data; name="file"\r\n\r\n#EXTM3U\r\n--a--\r\n'
+    kind = "Content-Type: multipart/form-data; boundary=a"
+    found = said(port, head(SPEECH, len(form), kind, "Connection: close") + form)
+    assert b"-protocol_whitelist pipe -i pipe:0" in found

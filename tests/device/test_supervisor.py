@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import marshal
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.device.runtime.agent.app_commands import run_and_resume
 from edgekit.device.runtime.agent.app_folder import HALF_LOG_BYTES, RUNNING, AppFolder, AppState
 from edgekit.device.runtime.agent.application import ApplicationSpec
 from edgekit.device.runtime.agent.boot import Boot
@@ -200,3 +202,13 @@ def test_a_state_that_cannot_be_written_is_the_one_before(tmp_path: Path) -> Non
     folder.write_state(AppState(RUNNING, "doors"))
     folder.prove("0123456789abcdef")
     assert (folder.state().name, folder.proved()) == ("", "")
+
+
+def test_a_command_stays_successful_where_no_application_can_be_looked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    committed = {"schema": "edgekit.apply/1"}
+    unreadable = Path("x" * 300)  # too long a name
+    options = argparse.Namespace(command="apply", root=unreadable, run=lambda _: committed)
+    assert run_and_resume(options) == committed
+    assert "expected to start it, found File name too long" in capsys.readouterr().err

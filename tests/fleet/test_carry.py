@@ -16,7 +16,7 @@ from edgekit.device.runtime.agent.release import rollback
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError
-from edgekit.host.fleet.journal import find_rollout, new_id, write_plan
+from edgekit.host.fleet.journal import find_rollout, new_id, want_stop, write_plan
 from edgekit.host.fleet.journal import rollouts as rollouts_there
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import Policy, RolloutPlan, Share
@@ -124,6 +124,17 @@ def test_a_canary_that_goes_back_while_it_is_watched_stops_all(
     assert f"expected release {tiny(OTHER).manifest.id} to stay" in found.reason
     assert rollouts.now == 10  # stopped before the end of the pause
     assert rollouts.runs() == [tiny().manifest.id] * BOARDS
+
+
+def test_a_person_stops_it_while_the_canary_is_watched(
+    rollouts: Rollouts, tiny: TinyBundle
+) -> None:
+    rollouts.on_sleep = lambda _: want_stop(rollouts_there()[0].folder, "enough") and None
+    found = rollouts.carry(tiny(), pause=100)
+    assert (found.ended, found.reason, rollouts.now) == ("stopped", "enough", 10)
+    assert rollouts.runs() == [tiny().manifest.id, *[None] * (BOARDS - 1)]
+    rollouts.on_sleep = lambda _: None
+    assert rollouts.carry(tiny()).ended == "finished"  # a new one
 
 
 def test_a_release_that_is_slower_in_the_field_stops_at_the_canary(

@@ -16,6 +16,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import InputError
 from edgekit.host.fleet import Silent
+from edgekit.host.fleet.control import REASON, HostRollouts
 from edgekit.host.fleet.executor import RolloutHost, RolloutPace
 from edgekit.host.fleet.fetch_rollout import FetchCarrier, take_back_fetched
 from edgekit.host.fleet.journal import NEWEST, Journal, find_rollout
@@ -38,6 +39,7 @@ class Fleet:
     boards: dict[str, Fetching]
     away: set[str] = field(default_factory=set)
     now: float = 0.0
+    on_sleep: Callable[[float], None] = lambda _: None
     history: list[tuple[str | None, ...]] = field(default_factory=list)
 
     def open(self, bundle: Bundle) -> Journal:
@@ -72,6 +74,7 @@ class Fleet:
                 with contextlib.suppress(DeviceError):
                     board.poll()
         self.history.append(self.runs())
+        self.on_sleep(seconds)
 
     @contextlib.contextmanager
     def watch(self, text: str, count: int) -> Iterator[Silent]:
@@ -112,6 +115,31 @@ def test_a_bad_canary_stops_it_before_others_are_offered_anything(
     assert "canary 'x' failed: board 'x': release" in progress.reason
     fleet.sleep(600)
     assert fleet.runs() == (tiny().manifest.id,) * 3
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_a_person_stops_it_before_a_board_that_sleeps_fetches(
+    fleet: Fleet, tiny: TinyBundle, is_carried_out: bool
+) -> None:
+    fleet.away = {"x"}
+    control = HostRollouts((), lambda: fleet.boards["x"].owner)
+
+    def sleep(_: float) -> None:
+        if not is_carried_out:
+            raise KeyboardInterrupt
+        assert "stops when" in control.stop(control.newest()[0].id)
+
+    fleet.on_sleep = sleep
+    with contextlib.nullcontext() if is_carried_out else pytest.raises(KeyboardInterrupt):
+        fleet.carry(tiny(), ONE_BY_ONE)
+    if not is_carried_out:
+        assert control.stop(control.newest()[0].id).endswith("is stopped")
+    (row,) = control.newest()
+    assert (row.state, row.reason) == ("stopped", REASON)
+    assert [(one.name, one.state) for one in row.troubled] == [("x", "lost")]
+    fleet.on_sleep, fleet.away = lambda _: None, set()
+    fleet.sleep(600)
+    assert fleet.runs() == (None,) * 3
 
 
 def test_a_board_that_sleeps_gets_it_when_the_command_is_repeated(

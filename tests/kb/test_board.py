@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 
 import pytest
 
@@ -11,6 +12,7 @@ from edgekit.host.cli.app import explain
 from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.toolchain.zig import zig_compiler
 from edgekit.kb.targets.board import (
+    FOLDER,
     ProfileError,
     UnknownBoardError,
     board_names,
@@ -142,6 +144,10 @@ def test_boards_that_people_own_name_their_core_and_where_their_sizes_are_from(n
 def test_a_board_is_known_by_one_profile_only():
     known = [chip for name in board_names() for chip in load_board(name).compatible]
     assert len(known) == len(set(known))
+    for name in board_names()[1:]:
+        for alias in tomllib.loads((FOLDER / f"{name}.toml").read_text()).get("aliases", ()):
+            meant = load_board(alias).name
+            assert meant == name, f"move the alias {alias} from {meant}.toml to {name}.toml"
 
 
 @pytest.mark.parametrize(

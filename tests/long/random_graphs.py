@@ -60,7 +60,8 @@ from tests.support.golden_runs import worst_of_golden
 from tests.support.overflows import overflows
 from tests.support.peers import Peer, litert_peers, onnx_peers
 
-_BOARDS = ("local", "a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3")
+_CPUS = {**CPUS, "a55": CPUS["a76"]}  # QEMU 7.2 has no Cortex-A55
+_BOARDS = ("local", "a57", "a76", "a7", "a53", "a55", "rv64gc", "rv64gcv", "bpi-f3")
 # With sanitizers: x86 by instruction set; rvv128 has kernels of f16 that build for any processor.
 _SANITIZED = ("scalar", "sse2", "avx2", "avx512vnni", "rvv128", "a7", "a76", "rv64gcv")
 _TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
@@ -108,7 +109,7 @@ class Case:
 
     @property
     def on_x86(self) -> bool:
-        return self.sanitize and self.board not in CPUS
+        return self.sanitize and self.board not in _CPUS
 
     @property
     def threads(self) -> int:
@@ -282,7 +283,7 @@ def _runner(case: Case, drivers: Path) -> VirtualBoard:
         sanitizers.build_driver(driver) if case.on_x86 else compile_driver(profile, driver)
     if case.on_x86 or case.board == "local":
         return Here("", "", driver)
-    return VirtualBoard(profile.arch, CPUS[case.board], driver)
+    return VirtualBoard(profile.arch, _CPUS[case.board], driver)
 
 
 def _batch(cases: Sequence[Case]) -> int:

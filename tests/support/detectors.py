@@ -70,10 +70,9 @@ def instances(
     turns, shifts = rng.uniform(0.1, 0.7, (6, 2, 1, 1)), rng.uniform(0, 6, (6, 1, 1))
     maps = (3 * np.sin(turns[:, 0] * y + shifts) * np.cos(turns[:, 1] * x)).astype(np.float32)
     weights = rng.normal(0, 1, (count, len(maps))).astype(np.float32)
-    single = np.where(scores == scores.max(1, keepdims=True), scores, 0)
     found = []
-    for label, score, corners in best_boxes(boxes, single, 0.25, 0.7):
-        (at,) = np.flatnonzero(single[:, label] == np.float32(score))
+    for label, score, corners in best_boxes(boxes, scores, 0.25, 0.7):
+        (at,) = np.flatnonzero(scores[:, label] == np.float32(score))
         found.append((label, score, corners, weights[at]))
     if layout == "v5":
         sure = np.full((count, 1), 1)
@@ -91,12 +90,25 @@ def instances(
 
 
 def best_boxes(
-    boxes: Floats, scores: Floats, least: float, overlap: float
+    boxes: Floats,
+    scores: Floats,
+    least: float,
+    overlap: float,
+    single: bool = True,
+    across: bool = False,
 ) -> list[tuple[int, float, tuple[float, ...]]]:
     """Class, score and corners of what greedy suppression per class leaves, best first.
 
-    boxes: centers and sizes [n, 4]; scores [n, classes].
+    boxes: centers and sizes [n, 4]; scores [n, classes]. `single`: a box is only of its best class;
+    `across`: it also competes with boxes of others.
     """
+    if single:
+        scores = np.where(scores == scores.max(1, keepdims=True), scores, 0)
+    if across:
+        labels, best = scores.argmax(1), scores.max(1, keepdims=True)
+        left = best_boxes(boxes, np.where(best > 0, best, 0), least, overlap)
+        at = [int(np.flatnonzero(best[:, 0] == np.float32(s))[0]) for _, s, _ in left]
+        return [(int(labels[i]), s, corners) for i, (_, s, corners) in zip(at, left, strict=True)]
     corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
     found: list[tuple[int, float, tuple[float, ...]]] = []
     for label in range(scores.shape[1]):

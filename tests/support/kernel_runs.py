@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ from edgekit.kb.targets.board import BoardProfile, cpu_flags, load_board, load_p
 from tests.support.toolchains import toolchain_for
 
 
-def x86_boards() -> list[BoardProfile]:
+@functools.cache
+def x86_boards() -> tuple[BoardProfile, ...]:
     """Every x86 instruction set that this machine supports, including plain C."""
     found = []
     for name in ("x86-64", "x86-64-v3", "x86-64-v4"):
@@ -32,7 +34,7 @@ def x86_boards() -> list[BoardProfile]:
         if board.arch == load_board("local").arch and set(board.features) <= cpu_flags():
             found.append(board)
     plain = [dataclasses.replace(b, name="plain-c", simd="scalar") for b in found[:1]]
-    return plain + found
+    return (*plain, *found)
 
 
 def amx_boards() -> list[BoardProfile]:
@@ -113,6 +115,13 @@ def runs_here(
 PLAIN_C = (
     "auto_scale|channels$|detections|embedding|fixed_fourier|halves|logic|loop|max_roi|movement|"
     "picking|poses|random_bits|roi_align|scatter|select_boxes|top_k|tree_ensemble|unit_length"
+)
+
+# Matches families of other operators that the kernels of further families compute as well. They run
+# on this machine alone by default; elsewhere they are exhaustive.
+VARIANTS = (
+    "conv_hybrid|dense_hybrid|depthwise_seven|dynamic|every_operand|large_window|mean_of_sums|"
+    "quantized_totals|transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
 )
 
 # Families whose kernels keep NaN. Others compare quantized values, skip weights that are 0 or take

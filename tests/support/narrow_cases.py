@@ -87,3 +87,25 @@ def channels_first_cases(kind: Kind) -> list[Case]:
         depthwise(12, 1821, 3),
         depthwise(6, 340, 7),
     ]
+
+
+def subnormal_cases() -> list[Case]:
+    """Products of weights that are all subnormal halves, which arithmetic of 32-bit NEON takes for
+    zero."""
+
+    def weights(*shape: int) -> Array:
+        values = np.random.default_rng(sum(shape)).standard_normal(shape) * 2.0**-18
+        return values.astype(np.float16).astype(np.float32)
+
+    sparse = weights(65, 1, 1, 300)
+    sparse[np.random.default_rng(1).random(sparse.shape) < 0.6] = 0
+    windows = np.ascontiguousarray(weights(660, 5, 5, 1).transpose(3, 1, 2, 0))
+    pad = Padding(2, 2, 2, 2)
+    return [
+        Case(ops.FullyConnected(), (tensor((53, 331)), constant(weights(71, 331)), None)),
+        Case(ops.ChannelsFirstConv2D(), (tensor((1, 300, 7, 7)), constant(sparse), None)),
+        Case(
+            ops.ChannelsFirstDepthwiseConv2D((1, 1), (1, 1), pad),
+            (tensor((1, 660, 6, 6)), constant(windows)),
+        ),
+    ]

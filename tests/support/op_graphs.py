@@ -314,7 +314,7 @@ def resize(rng: Rng, dtype: DType) -> Case:
     mode = [(False, False), (True, False), (False, True)][rng.integers(3)]
     size = (pick(rng, SIZES), pick(rng, SIZES))
     shape = (2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17)))
-    q = _any_quant(rng, dtype)
+    q = (each := _any_quant(rng, dtype)) and replace(each, rounds_once=rng.random() < 0.5)
     return Case(ops.ResizeBilinear(size, *mode), (tensor(shape, dtype, q),), q)
 
 

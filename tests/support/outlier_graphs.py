@@ -32,18 +32,18 @@ def layer(rng: Rng) -> Case:
     return Case(op, (tensor((*lead, k)), weights, scale, bias, residual))
 
 
-def row(rng: Rng) -> Case:
-    """A row by 4- and 8-bit weights in groups: even and odd numbers of them, and of columns; scales
-    that bfloat16 holds, those that f16 holds, and others."""
+def rows(rng: Rng) -> Case:
+    """One row, or a few, by 4- and 8-bit weights in groups: even and odd numbers of them, and of
+    columns; scales that bfloat16 holds, those that f16 holds, and others."""
     group, slices = pick(rng, (16, 32, 64, 128, 40)), pick(rng, (1, 2, 3, 4, 7))
     n, k = pick(rng, (1, 4, 17, 33, 64, 70)), group * slices
     least, most = (-8, 8) if rng.random() < 0.7 else (-127, 128)
     weights = constant(rng.integers(least, most, (n, k)), DType.I8)
     scale = constant(_scales(rng, (slices, n), (16, 18, 20)))
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.5 else None
-    op = ops.OutlierFullyConnected(float(rng.choice([0.97, 6.0])))
-    residual = tensor((1, n)) if rng.random() < 0.3 else None
-    return Case(op, (tensor((1, k)), weights, scale, bias, residual))
+    op, m = ops.OutlierFullyConnected(float(rng.choice([0.97, 6.0]))), pick(rng, (1, 1, 9, 18))
+    residual = tensor((m, n)) if rng.random() < 0.3 else None
+    return Case(op, (tensor((m, k)), weights, scale, bias, residual))
 
 
 def _scales(rng: Rng, shape: tuple[int, int], kept: tuple[int, ...]) -> Array:
@@ -111,7 +111,7 @@ def dynamic_conv(rng: Rng, dtype: DType) -> Case:
 
 FAMILIES = {
     "outlier_layer": (layer, (None,)),
-    "outlier_row": (row, (None,)),
+    "outlier_rows": (rows, (None,)),
     "embedding": (embedding, (None,)),
     "dynamic": (dynamic, (DType.I8, DType.U8)),
     "dynamic_conv": (dynamic_conv, (DType.I8, DType.U8)),

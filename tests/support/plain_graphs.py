@@ -176,8 +176,7 @@ def totals(rng: Rng, dtype: DType) -> Case:
 
 
 def detections(rng: Rng, dtype: DType) -> Case:
-    """Boxes as constants, or as inputs, which have many inverted boxes; scores contain many
-    ties."""
+    """Boxes as constants, or as inputs, many of them inverted; scores contain many ties."""
     b, n, classes = pick(rng, (1, 2)), pick(rng, (1, 7, 70, 200)), pick(rng, (1, 2, 5))
     corners = rng.uniform(0, 1, (b, n, pick(rng, (1, classes)), 2, 2)).astype(np.float32)
     corners.sort(axis=3)
@@ -186,6 +185,7 @@ def detections(rng: Rng, dtype: DType) -> Case:
     op = ops.DetectionOutput(
         keep=pick(rng, (1, 5, 100)), top_k=pick(rng, (1, 9, 400)), threshold=0.25,
         overlap=float(rng.uniform(0, 1)), background=pick(rng, (-1, 0)),
+        single=(rule := pick(rng, (0, 1, 2))) > 0, across=rule > 1 and boxes.shape[2] == 1,
     )  # fmt: skip
     if rng.random() < 0.5:
         return Case(op, (constant(boxes), tensor(scores.shape)))

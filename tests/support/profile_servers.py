@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from edgekit.device.runtime.agent.push import PushTarget, read_home
 from edgekit.device.runtime.agent.spool import Spool
@@ -19,6 +20,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import Bus, ProfileServer, ProfileStore, enroll
 from edgekit.host.fleet.profiles.admission import ConnectionLimits
+from edgekit.host.fleet.profiles.live import Rollouts
 from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch
 
@@ -30,15 +32,34 @@ _TRIES = 20  # another process may take the free port before the server binds it
 
 @contextmanager
 def running_server(
-    store: ProfileStore, limits: ConnectionLimits = _LIMITS, bus: Bus | None = None
+    store: ProfileStore,
+    limits: ConnectionLimits = _LIMITS,
+    bus: Bus | None = None,
+    rollouts: Rollouts | None = None,
+    front: bytes = b"",
 ) -> Iterator[ProfileServer]:
     """A server in a thread with this store."""
-    with serving(ProfileServer(store, ("127.0.0.1", 0), limits=limits, bus=bus)) as found:
+    address = ("127.0.0.1", 0)
+    made = ProfileServer(store, address, limits=limits, bus=bus, rollouts=rollouts, front=front)
+    with serving(made) as found:
         yield found
 
 
+class Server(Protocol):
+    """What serves until it is shut down."""
+
+    def serve_forever(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=Server)
+
+
 @contextmanager
-def serving(server: ProfileServer) -> Iterator[ProfileServer]:
+def serving(server: _S) -> Iterator[_S]:
     """Runs a server in a thread."""
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -95,20 +116,39 @@ def end_server(server: subprocess.Popen[bytes]) -> None:
 def post(port: int, board: str, token: str, body: bytes, source: str = "127.0.0.1") -> bool:
     """Send a compressed stream of batches as a board does, but unthrottled and from the address
     `source`; return whether the server accepted it."""
+    try:
+        with asking(port, f"/v1/boards/{board}/profiles", token, "POST", body, source) as answer:
+            return answer.status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+@contextmanager
+def asking(
+    port: int,
+    path: str,
+    token: str = "",
+    method: str = "GET",
+    body: bytes = b"",
+    source: str = "127.0.0.1",
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer of a server to one request, from the address `source`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     connection = http.client.HTTPSConnection(
         "127.0.0.1", port, timeout=AMPLE, context=context, source_address=(source, 0)
     )
-    try:
-        headers = {"Authorization": f"Bearer {token}"}
-        connection.request("POST", f"/v1/boards/{board}/profiles", body, headers)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    with closing(connection):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path, body, headers)
+        yield connection.getresponse()
+
+
+def ask(port: int, path: str, token: str = "", method: str = "GET") -> tuple[int, str, bytes]:
+    """Status, content type and body of a server's answer."""
+    with asking(port, path, token, method) as answer:
+        return answer.status, answer.headers["Content-Type"], answer.read()
 
 
 def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, PushTarget]:

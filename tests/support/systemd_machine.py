@@ -88,7 +88,7 @@ class Machine:
         """Boot and wait until systemd responds."""
         self._group.mkdir(exist_ok=True)
         join = f'echo $$ >"{self._group}/cgroup.procs"; exec "$@"'
-        spaces = ("--mount", "--pid", "--fork", "--cgroup", "--uts", "--ipc")
+        spaces = ("--mount", "--pid", "--fork", "--kill-child", "--cgroup", "--uts", "--ipc")
         command = ["unshare", *spaces, "--propagation=private", "sh", "-eu", "-c", _BOOT, "sh"]
         with (self.folder / "console").open("wb") as console:
             self._process = subprocess.Popen(
@@ -126,6 +126,8 @@ class Machine:
             return
         if self._first:
             os.kill(self._first, signal.SIGKILL)
+        else:  # it has not started one yet
+            self._process.kill()
         self._process.wait()
         self._process, self._first = None, 0
 
@@ -147,12 +149,12 @@ class Machine:
 
     def _answers(self) -> bool:
         assert self._process is not None
+        time.sleep(0.1)  # limit the polling rate
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
             self._first = int(children.read_text().split()[0])
         except (OSError, IndexError):
             return False
-        time.sleep(0.1)  # limit the polling rate
         return self.run("systemctl", "is-active", "multi-user.target", user=False).returncode == 0
 
     def _write_etc(self) -> None:

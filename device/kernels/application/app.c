@@ -325,8 +325,17 @@ int ek_app_find(ek_app *app, const char *kind, const ek_frame *frame, void *into
              ek_task_option(kind));
     else if (ek_task_take(task, frame))
         fail(app->error, "expected a picture of at least 1 x 1 pixels, found none");
-    else if (!infer(app, ek_task_inputs(task), ek_task_outputs(task)))
-        found = ek_task_results(task, kind, into, most);
+    else if (!infer(app, ek_task_inputs(task), ek_task_outputs(task))) {
+        const double odd = (double)ek_task_odd_score(task);
+        if (odd > 0)
+            fail(
+                app->error,
+                "expected scores from 0 to 1, found %g: these outputs are not decoded as the model "
+                "means them; name its --head, or compile it with --task none",
+                odd);
+        else
+            found = ek_task_results(task, kind, into, most);
+    }
     pthread_mutex_unlock(&app->lock);
     if (found >= 0)
         ek_send_heartbeat();

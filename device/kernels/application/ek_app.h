@@ -81,8 +81,8 @@ typedef struct {
 } ek_rotated;
 
 /* Finds the `most` best boxes, or classes, of a picture, best first, with a model that was compiled
- * with --task detect, or classify. Returns their number, or -1 if the model has another task, or
- * the picture no pixels; ek_app_error has the reason. */
+ * with --task detect, or classify. Returns their number, or -1 if the model has another task, the
+ * picture no pixels, or a box a score above 1; ek_app_error has the reason. */
 int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most);
 int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most);
 

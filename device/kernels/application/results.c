@@ -7,6 +7,7 @@
 
 enum { MOST_CLASSES = 1 << 24 };  /* f32 counts no further */
 static const double LEAST = 0.25; /* score of a box */
+static const double MOST = 1.05;  /* quantized shares may be a little above 1 */
 
 static void put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]) {
     *label = 0;
@@ -36,10 +37,14 @@ static void *place_for(float score, void *best, size_t size, size_t offset, int 
     return at < most ? first + (size_t)at * size : NULL;
 }
 
+static int is_empty(const float *row) {
+    return !(row[1] >= 0 && row[1] < MOST_CLASSES) || !((double)row[2] >= LEAST);
+}
+
 /* The box of a row of the output. Returns 0 if the row is empty. */
 static int box_of(const ek_task *task, const float *row, ek_box *box) {
     const ek_picture *p = &task->picture;
-    if (!(row[1] >= 0 && row[1] < MOST_CLASSES) || !((double)row[2] >= LEAST))
+    if (is_empty(row))
         return 0;
     *box = (ek_box){.left = in_picture(row[3], p->left, p->across, p->width),
                     .top = in_picture(row[4], p->top, p->down, p->height),
@@ -236,6 +241,17 @@ static int objects_of(const ek_task *task, const ek_objects *objects, int most) 
     }
     free(best);
     return best ? count : -1;
+}
+
+float ek_task_odd_score(const ek_task *task) {
+    if (!strcmp(task->kind, "segment") || !strcmp(task->kind, "classify"))
+        return 0;
+    const float *row = task->results[task->output], *end = row + task->out.elements;
+    const int64_t width = task->out.shape[task->out.rank - 1];
+    for (; row < end; row += width)
+        if (!is_empty(row) && (double)row[2] > MOST)
+            return row[2];
+    return 0;
 }
 
 int ek_task_results(const ek_task *task, const char *kind, void *into, int most) {

@@ -8,6 +8,7 @@
 #include "task_parts.h"
 
 enum { ALIGNMENT = 64 };
+static const double TINY = 1e-6; /* of a pixel */
 
 typedef struct {
     double mean[COLORS], scale[COLORS];
@@ -18,10 +19,6 @@ static int64_t nearest(double value) { /* halves to even, without libm */
     int64_t low = (int64_t)value - (value < (double)(int64_t)value);
     double rest = value - (double)low;
     return low + (rest > 0.5 || (rest == 0.5 && low % 2));
-}
-
-static int64_t floor_half(int64_t value) {
-    return value >= 0 ? value / 2 : -((1 - value) / 2);
 }
 
 static void copy_text(const char *object, const char *key, char *to, size_t bytes) {
@@ -162,6 +159,8 @@ static int read_task(ek_task *task, const char *object, const char *description)
     copy_text(object, "channels", channels, sizeof channels);
     task->reversed = !strcmp(channels, "bgr");
     task->fill = fill ? atoi(fill) : 0;
+    const char *zoom = ek_json_value(object, "zoom");
+    task->zoom = zoom ? strtod(zoom, NULL) : 1;
     const char *mask = ek_json_value(object, "masks");
     char *input = in ? ek_json_text(in) : NULL, *output = out ? ek_json_text(out) : NULL;
     char *masks = mask ? ek_json_text(mask) : NULL;
@@ -216,18 +215,24 @@ int ek_task_take(ek_task *task, const ek_frame *frame) {
         return -1;
     p->pixels = frame->pixels, p->width = frame->width, p->height = frame->height;
     p->stride = frame->stride ? frame->stride : COLORS * p->width;
-    p->left = p->top = 0, p->across = p->to_width, p->down = p->to_height;
-    if (strcmp(task->fit, "stretch")) {
+    p->across = (int64_t)((double)p->to_width * task->zoom + TINY);
+    p->down = (int64_t)((double)p->to_height * task->zoom + TINY);
+    if (!strcmp(task->fit, "crop")) {
+        if (p->to_width * p->height >= p->to_height * p->width)
+            p->down = p->height * p->across / p->width;
+        else
+            p->across = p->width * p->down / p->height;
+    } else if (strcmp(task->fit, "stretch")) {
         double x = (double)p->to_width / (double)p->width;
-        double y = (double)p->to_height / (double)p->height;
-        double scale = strcmp(task->fit, "crop") ? (x < y ? x : y) : (x > y ? x : y);
+        double y = (double)p->to_height / (double)p->height, scale = (x < y ? x : y) * task->zoom;
         int64_t across = nearest((double)p->width * scale);
         int64_t down = nearest((double)p->height * scale);
         p->across = across < 1 ? 1 : across, p->down = down < 1 ? 1 : down;
-        if (strcmp(task->fit, "corner")) {
-            p->left = floor_half(p->to_width - p->across);
-            p->top = floor_half(p->to_height - p->down);
-        }
+    }
+    p->left = p->top = 0;
+    if (strcmp(task->fit, "corner")) {
+        p->left = (p->to_width - p->across) / 2;
+        p->top = (p->to_height - p->down) / 2;
     }
     return task->fit_picture(p, task->input);
 }

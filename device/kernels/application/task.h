@@ -37,6 +37,10 @@ typedef struct {
  * is no memory; of segments, writes the class of each pixel and returns 0. */
 int ek_task_results(const ek_task *task, const char *kind, void *into, int most);
 
+/* A score above 1 of a box or pose of the last run: then outputs are not decoded as the model means
+ * them. 0 if there is none. */
+float ek_task_odd_score(const ek_task *task);
+
 /* Runs the model on a picture if it has the task `kind`; returns what ek_task_results does, or -1,
  * and ek_app_error has the reason. In app.c. */
 int ek_app_find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most);

@@ -27,6 +27,7 @@ typedef struct {
 
 struct ek_task {
     char kind[NAME], fit[NAME];
+    double zoom;
     int reversed, fill, outputs, output, masks, labels; /* masks: of the objects; -1 for none */
     char **label;
     tensor in, out, mask;

@@ -6,7 +6,7 @@
  * linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
  * (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel
  * loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k,
- * i8_groups.h) and optionally BF16_SCALES.
+ * i8_groups.h) and optionally BF16_SCALES, or STREAM, STREAM_BITS and SCALES (i8_stream.h).
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -27,7 +27,7 @@
 #define NARROW 0 /* 1: no weight is -128 */
 #endif
 /* 1: the first step along k is peeled, so the sums need not be zeroed. */
-#define STARTS_APART(mr) (EK_I8 == EK_I8_MULL16 && !I8_AHEAD(mr))
+#define STARTS_APART(mr, nv) (EK_I8 == EK_I8_MULL16 && !I8_IN_ORDER(mr, nv))
 #define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums start at the bias */
 #ifndef FLIPPED
 #define FLIPPED 0 /* 1: bytes are flipped while windows are copied; all windows are copied then */
@@ -52,6 +52,9 @@ typedef ek_i8_conv_args conv_args;
 #define INSIDE_FIRST (EK_I8_SIGNED_DOTS && !EK_IN_ORDER)
 #include "rows.h"
 
+#ifdef STREAM
+#include "i8_stream.h"
+#endif
 #ifdef GROUPS
 #include "i8_groups.h"
 #else
@@ -286,10 +289,10 @@ EK_INLINE void finish_tile(const int plain, const int full, const int mr, const 
 /* sums += windows x panel. */
 EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a,
                             const rows_t *rows, i8_sums *sums, const i8_value *w) {
-#if I8_LOADS_AHEAD
-    if (I8_AHEAD(mr)) {
+#if I8_SCHEDULED && MR == 4
+    if (I8_IN_ORDER(mr, nv)) {
         const i8_rows from = {rows->ptr, I8_STEP, FLIP, NARROW, ZERO(a)};
-        i8_segments_ahead(mr, nv, sums, rows->ptr, rows->count, rows->length, from, w);
+        i8_segments_in_order(sums, rows->ptr, rows->count, rows->length, from, w);
         return;
     }
 #endif
@@ -298,7 +301,7 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         row[i] = rows->ptr[i];
-    if (STARTS_APART(mr)) {
+    if (STARTS_APART(mr, nv)) {
         const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
         w = i8_accumulate(mr, nv, sums, from, I8_STEP, w);
         length -= I8_STEP;
@@ -374,7 +377,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 }
 #endif /* GROUPS */
 
-#ifdef INT4
+#if defined INT4 && !defined STREAM
 #include "../gemm/i4_unpack.h"
 #define UNPACKED EK_I8_UNPACKED_BYTES
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {

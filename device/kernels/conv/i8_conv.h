@@ -43,6 +43,8 @@ typedef struct {
     long groups, group, scale_pitch;
     const uint16_t *scale16;
     const float *start;
+    /* with STREAM: x meets the groups from `first` on of the `streamed` ones in weights */
+    long first, streamed;
     void *y;
     long bordered; /* scratch bytes for images copied with padding, only if there is a single task;
                       0: windows are read or copied from x */

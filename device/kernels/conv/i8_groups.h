@@ -57,22 +57,30 @@ EK_INLINE void finish_rows(const int mr, const int nv, const int full, const ek_
 /* Group scales, and loading a vector of them as floats. */
 #ifdef BF16_SCALES
 typedef uint16_t group_scale;
-#define SCALES(a) ((a)->scale16)
+#define SCALES_AT(a, w, channel) ((a)->scale16 + (channel))
 EK_INLINE vf scales_at(const group_scale *p) {
     return vf_from_bf16(p);
 }
 #else
 typedef float group_scale;
-#define SCALES(a) ((a)->scale)
+#ifdef STREAM
+#define SCALES_AT(a, w, channel) ((const float *)(const void *)((w) + UNPACKED_SCALES))
+#define SCALE_PITCH(a, nv) ((nv) * EK_VL)
+#else
+#define SCALES_AT(a, w, channel) ((a)->scale + (channel))
+#endif
 EK_INLINE vf scales_at(const group_scale *p) {
     return vf_load(p);
 }
+#endif
+#ifndef SCALE_PITCH
+#define SCALE_PITCH(a, nv) ((a)->scale_pitch)
 #endif
 
 /* total += the scaled sums of all groups. */
 EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, const i8_row **row,
                           const i8_value *w, const group_scale *scale, vf total[MR][NV]) {
-    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+    for (long g = 0; g < a->groups; g++, scale += SCALE_PITCH(a, nv)) {
         i8_sums sums;
         i8_clear(&sums);
         const i8_rows from = {row, I8_STEP, FLIP, NARROW, 0};
@@ -123,7 +131,7 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
                                 const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {
     two_floats sum[MR][(NV + 1) / 2] = {0};
-    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+    for (long g = 0; g < a->groups; g++, scale += SCALE_PITCH(a, nv)) {
         for (long from = 0; from < GROUPS; from += SHORT_STEPS) {
             const long until = ek_min(from + SHORT_STEPS, GROUPS);
             i8_two16 part[MR][(NV + 1) / 2] = {0};
@@ -188,7 +196,7 @@ EK_INLINE void short_step(const int mr, const int nv, vi_short part[MR][NV * EK_
 EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
                                 const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {
-    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+    for (long g = 0; g < a->groups; g++, scale += SCALE_PITCH(a, nv)) {
         for (long from = 0; from < GROUPS; from += SHORT_STEPS) {
             vi_short part[MR][NV * EK_VL] = {0};
             const long until = ek_min(from + SHORT_STEPS, GROUPS);
@@ -227,10 +235,10 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     }
 #if SHORT_SUMS
     if (EK_I8 == EK_I8_MULL16 || nv % 2 == 0)
-        add_groups_short(mr, nv, a, row, w, SCALES(a) + channel, total);
+        add_groups_short(mr, nv, a, row, w, SCALES_AT(a, w, channel), total);
     else
 #endif
-        add_groups(mr, nv, a, row, w, SCALES(a) + channel, total);
+        add_groups(mr, nv, a, row, w, SCALES_AT(a, w, channel), total);
     if (channel + nv * EK_VL <= a->win.oc)
         finish_rows(mr, nv, 1, a, total, pixel, channel);
     else

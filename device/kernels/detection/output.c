@@ -1,7 +1,7 @@
 /* Detections of an image. Compile-time parameters: NAME, EK_SIMD.
  *
- * Class by class, collects the scores above the threshold, sorts the best and drops those that
- * overlap a better one too much. Then selects the best over all classes. */
+ * Class by class, or across classes, collects the scores above the threshold, sorts the best and
+ * drops those that overlap a better one too much. Then selects the best over all classes. */
 #include "../kernel.h"
 
 /* One box's score for one class. */
@@ -15,6 +15,8 @@ typedef struct {
     long n, classes;    /* boxes per image and scores per box */
     long locations;     /* boxes per location: 1, or one per class */
     long background;    /* index of the background class, or -1 */
+    long single;        /* a box is only of the class of its best score */
+    long across;        /* such boxes compete across classes */
     long top_k;         /* candidates per class */
     long keep;          /* output rows per image */
     long entries;       /* capacity for candidates per image */
@@ -70,15 +72,27 @@ static int any_above(const float *x, long n, float threshold) {
     return found;
 }
 
-static long collect(const float *scores, long n, int32_t label, float threshold, ek_candidate *to) {
+/* Whether no other class has a better score of box i, of equal ones no lower class. */
+static int is_best(const ek_detection_args *a, const float *scores, long i, long label) {
+    const float own = scores[label * a->n + i];
+    for (long c = 0; c < a->classes; c++) {
+        const float other = scores[c * a->n + i];
+        if (c != a->background && (other > own || (other == own && c < label)))
+            return 0;
+    }
+    return 1;
+}
+
+static long collect(const ek_detection_args *a, const float *scores, long label, ek_candidate *to) {
+    const float *own = scores + label * a->n;
     long count = 0;
-    for (long from = 0; from < n; from += BLOCK) {
-        long end = ek_min(from + BLOCK, n);
-        if (!any_above(scores + from, end - from, threshold))
+    for (long from = 0; from < a->n; from += BLOCK) {
+        long end = ek_min(from + BLOCK, a->n);
+        if (!any_above(own + from, end - from, a->threshold))
             continue;
         for (long i = from; i < end; i++)
-            if (scores[i] > threshold)
-                to[count++] = (ek_candidate){scores[i], label, (int32_t)i};
+            if (own[i] > a->threshold && (!a->single || is_best(a, scores, i, label)))
+                to[count++] = (ek_candidate){own[i], (int32_t)label, (int32_t)i};
     }
     return count;
 }
@@ -103,9 +117,11 @@ static const float *box_of(const ek_detection_args *a, const float *boxes, ek_ca
     return boxes + ((long)c.box * a->locations + (a->locations > 1 ? c.label : 0)) * 4;
 }
 
-/* Non-maximum suppression of n sorted candidates of a class, in place; returns the number kept. */
+/* Non-maximum suppression of n candidates in place; returns the number kept, best first. */
 static long suppress(const ek_detection_args *a, const float *boxes, ek_candidate *x, long n) {
     long kept = 0;
+    sort(x, n, better);
+    n = ek_min(n, a->top_k);
     for (long i = 0; i < n; i++) {
         const float *own = box_of(a, boxes, x[i]);
         long j = 0;
@@ -127,13 +143,15 @@ static void image(const ek_detection_args *a, long at) {
         if (c == a->background)
             continue;
         ek_candidate *own = found + count;
-        long n = collect(scores + c * a->n, a->n, (int32_t)c, a->threshold, own);
-        sort(own, n, better);
-        count += suppress(a, boxes, own, ek_min(n, a->top_k));
+        long n = collect(a, scores, c, own);
+        count += a->across ? n : suppress(a, boxes, own, n);
     }
-    if (count > a->keep) {
+    if (a->across)
+        count = suppress(a, boxes, found, count);
+    else if (count > a->keep)
         sort(found, count, better);
-        count = a->keep;
+    if (count > a->keep || a->across) {
+        count = ek_min(count, a->keep);
         sort(found, count, by_label);
     }
     for (long i = 0; i < count; i++, y += FIELDS) {

@@ -86,13 +86,13 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #ifndef EK_IN_ORDER
 #define EK_IN_ORDER 0
 #endif
-/* Whether a tile loads its operands one step ahead; fewer rows would be latency-bound. */
-#if EK_I8 == EK_I8_MULL16 && EK_IN_ORDER && defined EK_HALVES
-#define I8_LOADS_AHEAD 1
+/* Whether a tile is scheduled for a core in order (i8_in_order.h). */
+#if EK_I8 == EK_I8_MULL16 && EK_IN_ORDER && defined __aarch64__
+#define I8_SCHEDULED 1
 #else
-#define I8_LOADS_AHEAD 0
+#define I8_SCHEDULED 0
 #endif
-#define I8_AHEAD(mr) (I8_LOADS_AHEAD && (mr) >= 4)
+#define I8_IN_ORDER(mr, nv) (I8_SCHEDULED && (mr) == 4 && (nv) == 1)
 
 /* Rows come in pairs; the last pair may have only one. */
 #define I8_ROWS (EK_I8 == EK_I8_MMLA ? (MR + 1) / 2 * 2 : MR)
@@ -135,8 +135,8 @@ typedef struct {
 
 /* One step along k: rows at row[i] + p, the panel at w. */
 #if EK_I8 == EK_I8_MULL16
-#if I8_LOADS_AHEAD
-#include "i8_ahead.h"
+#if I8_SCHEDULED && MR == 4
+#include "i8_in_order.h"
 #endif
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
@@ -296,9 +296,9 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
                              each */
     const long end = length / I8_STEP * a.step;
     long p = 0;
-#if I8_LOADS_AHEAD
-    if (I8_AHEAD(mr))
-        return end ? i8_segments_ahead(mr, nv, sums, a.row, 1, length, a, w) : w;
+#if I8_SCHEDULED && MR == 4
+    if (I8_IN_ORDER(mr, nv))
+        return end ? i8_segments_in_order(sums, a.row, 1, length, a, w) : w;
 #endif
 #if EK_I8 == EK_I8_WIDE16
     /* Unrolled by four, otherwise the loop counter costs as much as the loads. */

@@ -1,5 +1,6 @@
-/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (floats; uint8_t, interpolated in
- * float; int8_t and int16_t, whose weights are multiples of 1/1024, as in LiteRT). */
+/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX, and for integers ACC_T, where
+ * weights are multiples of 1/1024, as in LiteRT, or ROUNDED, where they are floats: 1 rounds halves
+ * up, as LiteRT does uint8_t, 2 to even, as ONNX does. */
 #include <math.h>
 #include "resize.h"
 
@@ -55,11 +56,13 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
 #elif defined ROUNDED
     /* In LiteRT's order, rounding each product and sum: ties decide the quantized value. */
 #pragma STDC FP_CONTRACT OFF
+    const float up = ROUNDED == 1 ? 0.5f : 0x1.8p23f, down = ROUNDED == 1 ? 0 : 0x1.8p23f;
     EK_VECTOR_LOOP
     for (long c = 0; c < n; c++) {
         float left = (float)tl[c] * (1 - dy) * (1 - dx) + (float)bl[c] * dy * (1 - dx);
+        float sum = left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx;
         /* through s32: QEMU 7.2 hits an assertion in RVV's narrowing conversion */
-        y[c] = (TX)(int32_t)(left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx + 0.5f);
+        y[c] = (TX)(int32_t)(sum + up - down);
     }
 #else
     const float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;

@@ -24,12 +24,18 @@ typedef uint16_t vh;
 /* After shifting, a half's exponent is too small by 112; scaling fixes this exactly, even for
  * subnormals. The largest exponent becomes that of infinity and NaN. */
 EK_INLINE vf vf_from_half(const uint16_t *p) {
+#if defined __arm__ && EK_VL == 4
+    float16x4_t v; /* arithmetic would flush subnormal halves to zero */
+    memcpy(&v, p, sizeof v);
+    return (vf)vcvt_f32_f16(v);
+#else
     vh h;
     memcpy(&h, p, sizeof h);
     const vi w = vcast(h, vi), magnitude = (w & 0x7fff) << 13;
     const vi special = EK_MASK(magnitude >= 0x0f800000) & 0x7f800000;
     const vi bits = vf_bits(vf_of_bits(magnitude) * 0x1p112f);
     return vf_of_bits(bits | special | (vi)((vu)(w & 0x8000) << 16));
+#endif
 }
 
 /* Loads EK_VL values of a row starting at `at`; or only the first n, zero-padded. */

@@ -2,44 +2,31 @@
  * scales; those of 4 bits are unpacked in registers.
  *
  * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 4 or 8), GROUPS (depth of a group
- * in the packed weights, for 4 bits at most 128), SCALES (a type of scales below), and optionally
- * I8_PREFETCH_DISTANCE. */
+ * in the packed weights, for 4 bits at most 128), SCALES (a type of scales of stream.h), and
+ * optionally I8_PREFETCH_DISTANCE. */
 #include "grouped_row.h"
 #define MR 1
 #include "../gemm/i8_tile.h"
 
-#define F32_SCALES 0
-#define BF16_SCALES 1
-#define F16_SCALES 2 /* no subnormal ones */
-#define SCALE_BYTES (SCALES == F32_SCALES ? 4 : 2)
+#include "stream.h"
+
 #define HALF (GROUPS / 2)
-#define VALUES(nv) ((nv) * EK_VL * GROUPS * BITS / 8)       /* bytes of a group's values */
-#define BLOCK(nv) (VALUES(nv) + (nv) * EK_VL * SCALE_BYTES) /* of the group */
+#define VALUES(nv) stream_values((nv) * EK_VL, GROUPS, BITS)
+#define BLOCK(nv) stream_block((nv) * EK_VL, GROUPS, BITS, SCALES)
+#define SCALE_UNIT stream_unit(SCALES)
 
 typedef ek_grouped_row_args row_args;
 typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
-
-/* Scales as floats; those of f16 are 2^112 times too small, which is made good after the sum. */
-#define SCALE_UNIT (SCALES == F16_SCALES ? 0x1p112f : 1.0f)
-EK_INLINE vf scales_at(const uint8_t *p) {
-#if SCALES == F32_SCALES
-    return vf_load((const float *)(const void *)p);
-#elif SCALES == BF16_SCALES
-    return vf_from_bf16((const uint16_t *)(const void *)p);
-#else
-    vs half;
-    memcpy(&half, p, sizeof half);
-    const vi bits = (vi)((vu)vcast(half, vi) << 13) & (int32_t)0x8fffe000;
-    vf v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-#endif
-}
 
 EK_INLINE void prefetch(const uint8_t *w, const int bytes) {
     EK_UNROLL
     for (int at = 0; I8_PREFETCH_DISTANCE && at < bytes; at += 64)
         __builtin_prefetch(w + I8_PREFETCH_DISTANCE + at);
+}
+
+/* Vector j of scales. */
+EK_INLINE vf scales_at(const uint8_t *scale, int j) {
+    return stream_scales(SCALES, scale + j * EK_VL * stream_scale_bytes(SCALES));
 }
 
 EK_INLINE pairs pairs_at(const uint8_t *w) {
@@ -118,37 +105,19 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #include "int4_row_wide.h"
 #endif
 
-/* Where an outlier channel is in a panel: its group, the step within it and the value within the
- * step; high: in the upper half of bytes. */
+/* Where an outlier channel is in a panel. */
 typedef struct {
-    int32_t channel, group, step, part, high;
+    int32_t channel, group;
+    stream_place in;
 } place;
 
 #define PLACES 128 /* that are found once for all panels of a task; others once for each */
 
 static place place_of(const row_args *a, long outlier) {
-    const long c = a->channel[outlier], in = c % a->group;
-    const int high = BITS == 4 && in >= HALF;
-    const long p = in - high * HALF;
+    const long c = a->channel[outlier];
     return (place){.channel = (int32_t)c,
                    .group = (int32_t)(c / a->group),
-                   .step = (int32_t)(p / I8_GROUP),
-                   .part = (int32_t)(p % I8_GROUP),
-                   .high = high};
-}
-
-/* The values of W for EK_VL columns at a step. */
-EK_INLINE vi values_at(const uint8_t *w, const place *of) {
-#if I8_GROUP == 4
-    return (vi)((vu)i8_vector(w) << (32 - BITS - 8 * of->part - 4 * of->high)) >> (32 - BITS);
-#else
-    int32_t t[EK_VL];
-    for (int i = 0; i < EK_VL; i++) {
-        const int32_t both = w[of->part + i * I8_GROUP], value = both >> 4 * of->high & 15;
-        t[i] = BITS == 8 ? (both ^ 128) - 128 : EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
-    }
-    return vi_load(t);
-#endif
+                   .in = stream_place_of(c % a->group, GROUPS, BITS)};
 }
 
 /* total += outliers of x by their rows of a panel. */
@@ -158,12 +127,12 @@ EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places
     for (long o = 0; o < count; o++) {
         const place of = o < PLACES ? places[o] : place_of(a, o);
         const uint8_t *group = w + of.group * (long)BLOCK(nv);
-        const uint8_t *at = group + of.step * (long)(I8_GROUP * nv * EK_VL);
+        const uint8_t *at = group + of.in.step * (long)(I8_GROUP * nv * EK_VL);
         const vf x = vf_splat(a->x[of.channel]);
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
-            const vf value = vcast(values_at(at + j * EK_VL * I8_GROUP, &of), vf);
-            const vf scale = scales_at(group + VALUES(nv) + j * EK_VL * SCALE_BYTES);
+            const vf value = vcast(stream_values_at(at + j * EK_VL * I8_GROUP, BITS, &of.in), vf);
+            const vf scale = scales_at(group + VALUES(nv), j);
             total[j] = vf_fma(x, value * scale, total[j]);
         }
     }
@@ -180,11 +149,10 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
         vi sums[NV];
         group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, sums);
         const uint8_t *scale = w + VALUES(nv);
-        prefetch(scale, nv * EK_VL * SCALE_BYTES);
+        prefetch(scale, nv * EK_VL * (int)stream_scale_bytes(SCALES));
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            total[j] =
-                vf_fma(vcast(sums[j], vf), scales_at(scale + j * EK_VL * SCALE_BYTES), total[j]);
+            total[j] = vf_fma(vcast(sums[j], vf), scales_at(scale, j), total[j]);
     }
     add_outliers(nv, a, places, panel, extra);
     EK_UNROLL

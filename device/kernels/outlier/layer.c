@@ -12,6 +12,7 @@
 #include "floats.h"
 #include "../gemm/f32_tile.h"
 #include "../gemm/i8_tile.h"
+#include "stream.h"
 
 /* The bytes at p[part], p[part + I8_GROUP], ... of packed weights, zero-extended. */
 EK_INLINE vi bytes_at(const uint8_t *p, long part) {
@@ -53,6 +54,8 @@ typedef struct {
     long scale;          /* start of its n_padded scales */
     long depth;          /* rows per panel of that part */
     long step, part;     /* its group of k within a panel, and its position in the group */
+    long slice;          /* for streamed weights: of k, and the place in it */
+    stream_place in;
 } place;
 
 /* A batch of outliers: channels of l->channel starting at `from`. */
@@ -69,7 +72,9 @@ static place place_of(const ek_outlier_layer_args *l, long channel) {
                    .scale = slice * l->n_padded,
                    .depth = ek_min(l->slices, l->k / l->slice - first) * l->depth,
                    .step = k / I8_GROUP,
-                   .part = I8_PLACE(k % I8_GROUP)};
+                   .part = I8_PLACE(k % I8_GROUP),
+                   .slice = slice,
+                   .in = stream_place_of(channel % l->slice, l->depth, l->bits)};
 }
 
 /* The panel that contains EK_VL columns of W. */
@@ -94,6 +99,18 @@ EK_INLINE vi weights_at(const ek_outlier_layer_args *l, const place *of, const p
     return (bytes_at(bytes, of->part) ^ 128) - 128;
 }
 
+/* Streamed values of W for a channel and EK_VL columns, times their scales. */
+EK_INLINE vf streamed_at(const ek_outlier_layer_args *l, const place *of, const panel *in) {
+    const long values = stream_values(in->width, l->depth, l->bits), groups = l->k / l->slice;
+    const long block = stream_block(in->width, l->depth, l->bits, l->scales);
+    const uint8_t *w = (const uint8_t *)l->weights + of->slice * block +
+                       in->start * groups * stream_block(1, l->depth, l->bits, l->scales);
+    const uint8_t *scale = w + values + in->column * stream_scale_bytes(l->scales);
+    w += (of->in.step * in->width + in->column) * I8_GROUP;
+    return vcast(stream_values_at(w, l->bits, &of->in), vf) * stream_scales(l->scales, scale) *
+           stream_unit(l->scales);
+}
+
 /* Gathers rows [begin, end) of X2. */
 static void gather_rows(const void *args, long begin, long end) {
     const outliers *s = args;
@@ -113,7 +130,9 @@ static void gather_weights(const outliers *s, long column, float *w4) {
         for (long o = 0; o < s->channels; o++) {
             const place *of = s->places + o;
             vf v = vf_splat(0);
-            if (at < l->n) {
+            if (at < l->n && l->streamed) {
+                v = streamed_at(l, of, &in);
+            } else if (at < l->n) {
                 const long to = of->scale + at;
                 const vf scale = l->scale ? vf_load(l->scale + to) : vf_from_bf16(l->scale16 + to);
                 v = vcast(weights_at(l, of, &in), vf) * scale;

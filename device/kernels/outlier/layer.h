@@ -10,12 +10,13 @@ typedef struct {
     const float *x;  /* [m][k] */
     /* W as in i8_conv, in parts of `slices` slices of k; the last part may have fewer: [panel]
      * [slice][depth / group][columns][group], of bytes or, in packed panels (gemm/i4_unpack.h),
-     * 4-bit values. The last panel is padded to full vectors. */
+     * 4-bit values. The last panel is padded to full vectors. If `streamed`, W is in one part, as
+     * in grouped_row.h, with scales of the type `scales` in it. */
     const void *weights;
     const float *scale;      /* [k / slice][n_padded], */
     const uint16_t *scale16; /* or the same as bfloat16 */
     long slice, slices, part_bytes, depth, columns, n_padded;
-    int bits;
+    int bits, streamed, scales;
     uint8_t *x1;           /* [m][k] */
     float *row_scale;      /* [m] */
     uint32_t *marks;       /* one bit per channel, padded to full words */

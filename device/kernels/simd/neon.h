@@ -113,29 +113,6 @@ EK_INLINE vi vi_mull16(vi acc, vi a, vi b, const int narrow) {
     return (vi)vpadalq_s16((int32x4_t)acc, pairs);
 }
 
-#ifdef __aarch64__
-/* The same for halves that are loaded separately: compilers do not merge volatile accesses. */
-#define EK_HALVES
-/* Orders computations that use `later` after `sum`. */
-#define EK_AFTER(later, sum) __asm__("" : "+w"(later), "+w"(sum))
-typedef int8_t vi_half __attribute__((vector_size(8)));
-EK_INLINE vi_half vi_half_of(const void *p) {
-    typedef int8_t bytes __attribute__((vector_size(8), aligned(1), may_alias));
-    return (vi_half) * (const volatile bytes *)p;
-}
-EK_INLINE vi_half vi_low_half(vi v) {
-    return (vi_half)vget_low_s8((int8x16_t)v);
-}
-EK_INLINE vi vi_mull8(vi acc, const vi_half a[2], const vi_half b[2], const int narrow) {
-    int16x8_t pairs = vmull_s8((int8x8_t)a[0], (int8x8_t)b[0]);
-    if (!narrow)
-        acc = (vi)vpadalq_s16((int32x4_t)acc, pairs);
-    const int8x8_t high = (int8x8_t)a[1], high_b = (int8x8_t)b[1];
-    pairs = narrow ? vmlal_s8(pairs, high, high_b) : vmull_s8(high, high_b);
-    return (vi)vpadalq_s16((int32x4_t)acc, pairs);
-}
-#endif
-
 /* 16-bit sums: the lower or upper half of sixteen byte products; and widening such sums to four
  * 32-bit ones. */
 typedef int16_t vi_short __attribute__((vector_size(16)));

@@ -44,6 +44,13 @@ EK_INLINE vsum vsum_from_values(const value *p) {
     memcpy(&h, p, sizeof h);
     return __builtin_convertvector(h, vsum);
 }
+#elif EK_STORED == 2 && defined __arm__
+EK_INLINE vsum vsum_from_values(const value *p) {
+    typedef __fp16 halves __attribute__((vector_size(2 * HEIGHT)));
+    halves h; /* arithmetic would flush subnormal halves to zero */
+    memcpy(&h, p, sizeof h);
+    return __builtin_convertvector(h, vsum);
+}
 #elif EK_STORED == 2
 /* After shifting, a half's exponent is too small by 112; scaling fixes this exactly, even for
  * subnormals. */

@@ -32,19 +32,20 @@ def run_and_resume(options: argparse.Namespace) -> Optional[Document]:
     try:
         return run(options)
     finally:
-        if options.command in _SWITCH and options.root.is_dir():
+        if options.command in _SWITCH:
             _resume(options.root)
 
 
 def _resume(root: Path) -> None:
     from edgekit.device.runtime.agent.store import Store
 
-    stores = [each for each in Store(root).siblings() if (each.root / "app").is_dir()]
-    if not stores:
-        return  # loading the rest takes a small board longer than the command
-    from edgekit.device.runtime.agent.service import resume
-
     try:
+        siblings = Store(root).siblings() if root.is_dir() else []
+        stores = [each for each in siblings if (each.root / "app").is_dir()]
+        if not stores:
+            return  # loading the rest takes a small board longer than the command
+        from edgekit.device.runtime.agent.service import resume
+
         for each in stores:
             resume(each)
     except OSError as error:  # the command itself is complete

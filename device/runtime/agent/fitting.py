@@ -13,8 +13,12 @@ from edgekit.device.runtime.agent.task import (
     STRETCH,
     TaskSpec,
 )
+from edgekit.device.runtime.errors import InputError
 
 LEAST = 0.25  # score of a box, where the model selects boxes without a threshold
+_MOST_SCORE = 1.05  # quantized shares may be a little above 1
+_TINY = 1e-6  # of a pixel
+_MOST_CLASSES = 1 << 24  # f32 counts no further
 
 Corners = Tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -44,20 +48,25 @@ class Placed(NamedTuple):
         return across(left), down(top), across(right), down(bottom)
 
 
-def place(picture: Tuple[int, int], width: int, height: int, fit: str) -> Placed:
+def place(picture: Tuple[int, int], width: int, height: int, fit: str, zoom: float = 1.0) -> Placed:
     """Places a picture of `picture` pixels in an input of width x height, by a fit of TaskSpec."""
-    if fit == STRETCH:
-        return Placed(width, height, 0, 0, picture)
     if fit == LINE:
         across = min(width, max(1, math.ceil(height * picture[0] / picture[1])))
         return Placed(across, height, 0, 0, picture)
-    scales = width / picture[0], height / picture[1]
-    scale = max(scales) if fit == CROP else min(scales)
-    across, down = (max(1, round(side * scale)) for side in picture)
+    wide, high = picture
+    # Cut off, not rounded, as in PyTorch's and timm's programs.
+    across, down = int(width * zoom + _TINY), int(height * zoom + _TINY)
+    if fit == CROP and width * high >= height * wide:
+        down = high * across // wide
+    elif fit == CROP:
+        across = wide * down // high
+    elif fit != STRETCH:
+        scale = min(width / wide, height / high) * zoom
+        across, down = max(1, round(wide * scale)), max(1, round(high * scale))
     if fit == CORNER:
         return Placed(across, down, 0, 0, picture)
-    # Halves go to the right and to the bottom, as in Ultralytics' letterbox.
-    return Placed(across, down, (width - across) // 2, (height - down) // 2, picture)
+    # Halves go to the right and to the bottom, as in Ultralytics' letterbox and in crops.
+    return Placed(across, down, int((width - across) / 2), int((height - down) / 2), picture)
 
 
 class Box(NamedTuple):
@@ -114,15 +123,21 @@ def poses_of(
 def found_rows(
     values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> Iterator[Tuple[int, Box, Sequence[float]]]:
-    """The number of each row that is not empty, its box, and what follows; see `boxes_of`."""
+    """The number of each row that is not empty, its box, and what follows; see `boxes_of`.
+    InputError for scores that are none: places of points, for example, in a row of classes."""
     labels = tuple(given) or task.labels
     for start in range(0, len(values), width):
         _, index, score, x0, y0, x1, y1, *rest = values[start : start + width]
-        number = int(index)
-        if number < 0 or not score >= LEAST:
+        if not 0 <= index < _MOST_CLASSES or not score >= LEAST:
             continue
+        if score > _MOST_SCORE:
+            raise InputError(
+                f"expected scores from 0 to 1, found {score:g}: these outputs are not decoded as "
+                "the model means them; name its --head, or compile it with --task none"
+            )
         left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
         if right > left and bottom > top:
+            number = int(index)
             label = labels[number] if number < len(labels) else ""
             yield start // width, Box(label, score, left, top, right, bottom, number), rest
 

@@ -110,11 +110,18 @@ class Generator:
             same += 1
         del self._kept[same:]
         while len(self._kept) < len(tokens):
-            left = tokens[len(self._kept) :]
-            some = left[: next(size for size in self._sizes if size <= len(left))]
-            found = self._step(some, len(self._kept))
+            at, left = len(self._kept), tokens[len(self._kept) :]
+            size = next(size for size in self._sizes if self._suits(size, len(left), at))
+            some = [*left[:size]] if size <= len(left) else [*left[:-1]]
+            more = [left[-1]] * (size - len(some))  # of which later steps overwrite what is kept
+            found = self._step([*some, *more], at)
             self._kept += some
             yield found
+
+    def _suits(self, size: int, left: int, at: int) -> bool:
+        """Whether a step takes that many of `left` tokens, of which `at` precede. It may take fewer
+        than its size, but not the last one, since its scores are of the last of all."""
+        return size <= left or (size < 2 * (left - 1) and at + size <= self.language.spec.context)
 
 
 class Reply:

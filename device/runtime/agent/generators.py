@@ -50,12 +50,13 @@ def generator_of(manifest: Manifest, files: ReleaseFiles, run: Run) -> Generator
             POSITION: Array("s32", (1,), struct.pack("<i", position)),
         }
         made = run(given)
-        return _values(made[SCORES], "f"), _values(made[CANDIDATES], "i")
+        return values_of(made[SCORES], "f"), values_of(made[CANDIDATES], "i")
 
     return Generator(language, step, sorted(sizes, reverse=True))
 
 
-def _values(made: Any, code: str) -> Sequence[Any]:
+def values_of(made: Any, code: str) -> Sequence[Any]:
+    """The numbers of an output, of 4 bytes each."""
     data = made.data if isinstance(made, Array) else bytes(made)
     return struct.unpack(f"<{len(data) // 4}{code}", data)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import List, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.bpe import Bpe, BpeSpec, bpe_of
-from edgekit.device.runtime.agent.strict import bad, integer, keys_of
+from edgekit.device.runtime.agent.strict import bad, file_keys, integer, keys_of
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record
 
@@ -43,13 +42,7 @@ class LanguageSpec(Record):
 
 def language_of(data: bytes, where: str) -> LanguageSpec:
     """Checks the file of a release."""
-    try:
-        raw = json.loads(data)
-    except ValueError:
-        raise bad(where, "a JSON document", "something else") from None
-    keys = keys_of(raw, where, ("schema", *LanguageSpec.field_names))
-    if keys["schema"] != SCHEMA:
-        raise bad(f"{where}.schema", SCHEMA, keys["schema"])
+    keys = file_keys(data, where, SCHEMA, LanguageSpec.field_names)
     tokenizer = bpe_of(keys["tokenizer"], f"{where}.tokenizer")
     ends = keys["ends"]
     if not isinstance(ends, list):

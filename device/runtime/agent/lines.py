@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple, Optional, Sequence
 
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
-from edgekit.device.runtime.agent.strict import bad, each, keys_of
+from edgekit.device.runtime.agent.strict import bad, each, file_keys
 from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, OCR, TRANSCRIBE, TaskSpec
 from edgekit.device.runtime.errors import InputError
 
@@ -44,13 +43,7 @@ class Characters:
 
 def characters_of(data: bytes, where: str) -> Sequence[str]:
     """Checks the file of a release."""
-    try:
-        raw = json.loads(data)
-    except ValueError:
-        raise bad(where, "a JSON document", "something else") from None
-    keys = keys_of(raw, where, ("schema", "characters"))
-    if keys["schema"] != SCHEMA:
-        raise bad(f"{where}.schema", SCHEMA, keys["schema"])
+    keys = file_keys(data, where, SCHEMA, ("characters",))
     return each(keys["characters"], f"{where}.characters", _character)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
 import time
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters
@@ -34,7 +35,8 @@ class Probe(Record):
     in profiles; `perf_event_paranoid` limits an ordinary user's access to perf; `ssh_keygen`:
     signatures can be verified; `clusters` are its cores by type, fastest first, empty if the
     runtime does not report them. `folder` holds the releases, or will; `folder_trouble` says why it
-    cannot, and then `other_folder` names one that can, empty if there is none.
+    cannot, and then `other_folder` names one that can, empty if there is none. `c_library` is as
+    `c_library()` returns it.
     """
 
     machine: str
@@ -57,6 +59,7 @@ class Probe(Record):
     folder: str = ""
     folder_trouble: str = ""
     other_folder: str = ""
+    c_library: str = ""
 
 
 class Conditions(Record):
@@ -100,7 +103,26 @@ def probe(root: Path) -> Probe:
         folder=str(root.absolute()),
         folder_trouble=trouble,
         other_folder=another_folder() if trouble else "",
+        c_library=c_library(),
     )
+
+
+def c_library(
+    confstr: Callable[[str], Optional[str]] = os.confstr,
+    load: Callable[[str], object] = ctypes.CDLL,
+    loaders: Path = Path("/lib"),
+) -> str:
+    """Returns the C library, "glibc 2.36"; "musl" or "another" if it cannot load libraries made for
+    glibc; "" if it can (gcompat)."""
+    try:
+        return confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # other libraries do not know the name
+        pass
+    try:
+        load("libc.so.6")
+    except OSError:
+        return "musl" if any(loaders.glob("ld-musl-*")) else "another"
+    return ""
 
 
 def board_facts() -> BoardFacts:

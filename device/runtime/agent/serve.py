@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import time
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.binding import shared_state
+from edgekit.device.runtime.agent.dictation import Dictation
 from edgekit.device.runtime.agent.generate import Generator
-from edgekit.device.runtime.agent.generators import Replies, generator_of
+from edgekit.device.runtime.agent.generators import Replies, generator_of, values_of
 from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import LoadedModel, open_model
@@ -24,8 +26,10 @@ from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.strict import text
+from edgekit.device.runtime.agent.task import SPEAK
 from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.agent.voice import Voice
 from edgekit.device.runtime.agent.wire import Document, pack, receive
 from edgekit.device.runtime.errors import DeviceError, InputError
 from edgekit.device.runtime.record import asdict
@@ -67,7 +71,9 @@ class _Server:
         self._state = shared_state(manifest)
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self._texts: Optional[Texts] = None
+        self._voice: Optional[Voice] = None
         self._characters: Optional[Characters] = None
+        self._dictation: Optional[Dictation] = None
         self._replies = Replies(self._make_generator)
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
@@ -101,8 +107,7 @@ class _Server:
         if what == "run":
             return self._run_model(arrays, text(document.get("signature", ""), "signature"))
         if what == "tokens":
-            self._texts = self._texts or Texts(self._manifest, self._files)
-            return {}, self._texts.inputs(str(document.get("text")))
+            return {}, self._inputs_of(document.get("text"))
         if what == "line":
             self._characters = self._characters or Characters(self._manifest, self._files)
             values = arrays.get("values")
@@ -110,6 +115,13 @@ class _Server:
                 raise InputError("expected values of f32, found none")
             numbers = struct.unpack(f"<{len(values.data) // 4}f", values.data)
             return dict(self._characters.line(numbers)._asdict()), {}
+        if what == "transcribe":
+            if (sound := arrays.get("samples")) is None or sound.dtype != "f32":
+                raise InputError("expected samples of f32, found none")
+            self._dictation = self._dictation or self._make_dictation()
+            begun = time.perf_counter_ns()
+            line = self._dictation.line(values_of(sound, "f"))
+            return {**line._asdict(), "ns": time.perf_counter_ns() - begun}, {}
         if what == "reset":
             for model in self._models.values():
                 model.reset()
@@ -120,8 +132,22 @@ class _Server:
         if what == "proceed":
             return {**self._replies.proceed(), "current": self._store.links().current}, {}
         raise InputError(
-            "expected run, tokens, line, generate, proceed or reset, found another request"
+            "expected run, tokens, line, transcribe, generate, proceed or reset, found another"
         )
+
+    def _inputs_of(self, given: object) -> Arrays:
+        """The inputs of a model for a text, or for phonemes or their numbers."""
+        if self._manifest.task is not None and self._manifest.task.kind == SPEAK:
+            self._voice = self._voice or Voice(self._manifest, self._files)
+            return self._voice.inputs(given if isinstance(given, list) else str(given))
+        self._texts = self._texts or Texts(self._manifest, self._files)
+        return self._texts.inputs(str(given))
+
+    def _make_dictation(self) -> Dictation:
+        def run(inputs: Mapping[str, Array], signature: str) -> Mapping[str, Array]:
+            return self._get_model(variant_for(self._variants, inputs, signature)).run(inputs)[0]
+
+        return Dictation(self._manifest, self._files, run)
 
     def _make_generator(self) -> Generator:
         def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -143,7 +169,7 @@ class _Server:
         }, outputs
 
     def _get_model(self, variant: Variant) -> LoadedModel:
-        """Loads a variant's model once. Each variant has its own state, but for language models."""
+        """Loads a variant's model once. Each variant has its own state, but see `shared_state`."""
         if variant.library not in self._models:
             made = open_model(self._files, self._manifest, self._placement, variant, self._state)
             if not self._models:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
@@ -46,6 +47,19 @@ def keys_of(
         word = "unknown" if odd[0] in raw else "missing"
         raise bad(where or "document", "keys " + ", ".join(names), f"{word} '{odd[0]}'")
     return raw
+
+
+def file_keys(data: bytes, where: str, schema: str, names: Tuple[str, ...]) -> Dict[str, Any]:
+    """Returns the object in a JSON file that has exactly the key "schema", which is `schema`, and
+    the keys `names`."""
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError):
+        raise bad(where, "a JSON document", "something else") from None
+    keys = keys_of(raw, where, ("schema", *names))
+    if keys["schema"] != schema:
+        raise bad(f"{where}.schema", schema, keys["schema"])
+    return keys
 
 
 def text(raw: object, where: str) -> str:

@@ -12,15 +12,19 @@ LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop
 NORMALIZED = "normalized"  # sound of mean 0 and variance 1
 RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD, GENERATE = "embed", "ocr", "keyword", "vad", "generate"
-TRANSCRIBE = "transcribe"
+TRANSCRIBE, SPEAK = "transcribe", "speak"
+# Signatures of a model for `transcribe` with an encoder, which hears a window of sound, and a
+# decoder, which gives the token behind those so far.
+LISTEN, WRITE = "listen", "write"
 PICTURES, HEARD = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
 SOUNDS = (*HEARD, TRANSCRIBE)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
-KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE), (RGB, BGR)
+KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE, SPEAK), (RGB, BGR)
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED)
 
+MOST_ZOOM = 4
 _MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
 CHARACTER_FIELDS = 2  # of a place along a line of text: number of the character, score
@@ -31,9 +35,9 @@ CORNERS = 4  # of a rotated box: points
 class TaskSpec(Record):
     """`kind` is one of KINDS. The picture is resized to `input` by `fit`: a letterbox keeps its
     proportions and fills the rest with `fill` (0 to 255), a corner does so with the picture at the
-    top left, a line so that it has the full height, a crop cuts what is too much. `channels` is the
-    order of colors. A value of the input is (pixel - mean) / scale; both are empty for the input's
-    own default.
+    top left, a line so that it has the full height, a crop cuts what is too much. Then it is made
+    `zoom` times as large around its center. `channels` is the order of colors. A value of the input
+    is (pixel - mean) / scale; both are empty for the input's own default.
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
@@ -45,7 +49,11 @@ class TaskSpec(Record):
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
     each class, f32. For `transcribe` the input is such a window, too, NORMALIZED if `fit` says so,
-    and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`.
+    and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`; with the
+    signatures LISTEN and WRITE, `characters` is agent/dictation.py's file.
+
+    For `speak`, `input` takes the numbers of phonemes of a voice, agent/voice.py's file
+    `characters`; `output` is samples, of which output `mask`, if there is one, says how many count.
 
     A model of texts has a `tokenizer`, a file of the release: `input` takes the tokens, `mask` (if
     it has that input) 1 for each that counts, `segments` 0 for each. It gives a vector, or scores.
@@ -63,6 +71,7 @@ class TaskSpec(Record):
     scale: Tuple[float, ...] = ()
     labels: Tuple[str, ...] = ()
     rate: int = 0
+    zoom: float = 1.0
     tokenizer: str = ""
     mask: str = ""
     segments: str = ""
@@ -80,7 +89,7 @@ _TEXTS = ("tokenizer", "mask", "segments", "characters", "masks")
 
 def task_of(raw: object, where: str) -> TaskSpec:
     """Checks a task in a manifest or an answer."""
-    optional = ("rate", *_TEXTS)
+    optional = ("rate", "zoom", *_TEXTS)
     names = tuple(name for name in TaskSpec.field_names if name not in optional)
     keys = keys_of(raw, where, names, optional)
     for name, known in (("kind", KINDS), ("fit", FITS), ("channels", CHANNELS)):
@@ -97,12 +106,15 @@ def task_of(raw: object, where: str) -> TaskSpec:
         each(keys["scale"], f"{where}.scale", number),
         each(keys["labels"], f"{where}.labels", text),
         integer(keys.get("rate", 0), f"{where}.rate", 0, _MOST_RATE),
+        number(keys.get("zoom", 1.0), f"{where}.zoom"),
         *(text(keys.get(name, ""), f"{where}.{name}") for name in _TEXTS),
     )
-    if made.kind in SOUNDS and not made.rate:
+    if made.kind in (*SOUNDS, SPEAK) and not made.rate:
         raise bad(f"{where}.rate", "samples per second", "0")
     if made.kind == INSTANCES and not made.masks:
         raise bad(f"{where}.masks", "the name of an output", "none")
+    if not 1 <= made.zoom <= MOST_ZOOM:
+        raise bad(f"{where}.zoom", f"1 to {MOST_ZOOM}", f"{made.zoom:g}")
     if 0.0 in made.scale:
         raise bad(f"{where}.scale", "numbers other than 0", "0")
     return made

@@ -7,12 +7,11 @@ says.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of
+from edgekit.device.runtime.agent.strict import bad, each, file_keys, integer
 from edgekit.device.runtime.record import Record
 
 SCHEMA = "edgekit.tokenizer/1"
@@ -49,13 +48,7 @@ class TokenizerSpec(Record):
 
 def tokenizer_of(data: bytes, where: str) -> TokenizerSpec:
     """Checks the file of a release."""
-    try:
-        raw = json.loads(data)
-    except ValueError:
-        raise bad(where, "a JSON document", "something else") from None
-    keys = keys_of(raw, where, ("schema", *TokenizerSpec.field_names))
-    if keys["schema"] != SCHEMA:
-        raise bad(f"{where}.schema", SCHEMA, keys["schema"])
+    keys = file_keys(data, where, SCHEMA, TokenizerSpec.field_names)
     pieces = each(keys["pieces"], f"{where}.pieces", _piece)
     last = len(pieces) - 1
 

@@ -13,7 +13,7 @@ from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, NORMALIZED, Task
 from edgekit.device.runtime.dtypes import count
 
 _EDGE = 6  # a sixth of the places at each end of a window is heard better in its neighbor
-_LEAST_VARIANCE = 1e-7  # as Wav2Vec2FeatureExtractor of Hugging Face adds it
+LEAST_VARIANCE = 1e-7  # as Wav2Vec2FeatureExtractor of Hugging Face adds it
 
 
 class Piece(NamedTuple):
@@ -78,5 +78,5 @@ def _normalized(part: "array[float]") -> "array[float]":
     mean = math.fsum(part) / len(part)
     centered = array("f", (v - mean for v in part))
     variance = math.fsum(map(mul, centered, centered)) / len(part)
-    factor = 1 / math.sqrt(variance + _LEAST_VARIANCE)
+    factor = 1 / math.sqrt(variance + LEAST_VARIANCE)
     return array("f", (v * factor for v in centered))

@@ -21,6 +21,7 @@ from edgekit.device.runtime.agent.binding import (
     load_library,
     shared_state,
 )
+from edgekit.device.runtime.agent.dictation import Dictation
 from edgekit.device.runtime.agent.fit import check_fit
 from edgekit.device.runtime.agent.generate import Generator
 from edgekit.device.runtime.agent.generators import generator_of
@@ -35,6 +36,7 @@ from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.agent.voice import Voice
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
 from edgekit.device.runtime.record import replace
@@ -65,6 +67,8 @@ class Loaded:
         self.closed = False
         self._texts: Optional[Texts] = None
         self._characters: Optional[Characters] = None
+        self._voice: Optional[Voice] = None
+        self._dictation: Optional[Dictation] = None
         self._generator: Optional[Generator] = None
         lanes = 1 if stateful else parallel
         placed = place(manifest.placements, request)
@@ -109,6 +113,22 @@ class Loaded:
         if self._characters is None:
             self._characters = Characters(self.manifest, self._files)
         return self._characters
+
+    def voice(self) -> Voice:
+        """Makes inputs of phonemes; InputError if the model does not speak."""
+        if self._voice is None:
+            self._voice = Voice(self.manifest, self._files)
+        return self._voice
+
+    def dictation(self) -> Dictation:
+        """Writes down what is said, by an encoder and a decoder."""
+        if self._dictation is None:
+            self._dictation = Dictation(
+                self.manifest,
+                self._files,
+                lambda inputs, signature: self.run(inputs, {}, signature),
+            )
+        return self._dictation
 
     def generator(self) -> Generator:
         """Makes texts; InputError if the model makes none."""

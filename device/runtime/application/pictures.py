@@ -180,7 +180,7 @@ def _input_of(
     pixels, width, height = _pixels_of(frame, width, height)
     spec = _spec_of(loaded.manifest.inputs, task.input)
     rows, columns, channels, planes = _extents(spec)
-    placed = place((width, height), columns, rows, task.fit)
+    placed = place((width, height), columns, rows, task.fit, task.zoom)
     made = (ctypes.c_char * spec.bytes)()
     held = (ctypes.c_char * len(pixels)).from_buffer_copy(pixels) if pixels.readonly else None
     source = held if held is not None else (ctypes.c_char * len(pixels)).from_buffer(pixels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, Callable, ContextManager, List, Sequence, TypeVar
 
 from edgekit.device.runtime.agent.fitting import Box, Pose
@@ -11,10 +12,11 @@ from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.pages import TextLine, read_page
 from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments
+from edgekit.device.runtime.agent.voice import Phonemes
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.application.pictures import Class
-from edgekit.device.runtime.application.speech import write_down
+from edgekit.device.runtime.application.speech import speak, write_down
 from edgekit.device.runtime.application.texts import Text
 
 Result = TypeVar("Result")
@@ -98,6 +100,12 @@ class Results:
         """The text of what is said in `samples`: -1 to 1, of one channel, `model.task.rate` a
         second. InputError if the model is not for that."""
         return self._on_current(lambda loaded: write_down(loaded, samples))
+
+    def speak(self, phonemes: Phonemes) -> "array[float]":
+        """The samples that say `phonemes`, a text of them or their numbers: -1 to 1, of one
+        channel, `model.task.rate` a second. InputError for phonemes that the voice has not, or if
+        the model is no voice."""
+        return self._on_current(lambda loaded: speak(loaded, phonemes))
 
     def read(
         self, frame: Any, recognizer: Results, width: int = 0, height: int = 0

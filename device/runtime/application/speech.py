@@ -1,12 +1,15 @@
-"""What is said in sound, by a deployed model."""
+"""What is said in sound, and sound that says something, by a deployed model."""
 
 from __future__ import annotations
 
+from array import array
 from typing import Sequence
 
+from edgekit.device.runtime.agent.dictation import is_dictation
 from edgekit.device.runtime.agent.lines import Line, reading_task
 from edgekit.device.runtime.agent.task import TRANSCRIBE
 from edgekit.device.runtime.agent.transcribe import transcribe
+from edgekit.device.runtime.agent.voice import Phonemes, samples_of
 from edgekit.device.runtime.application.loaded import Loaded
 
 
@@ -14,6 +17,8 @@ def write_down(loaded: Loaded, samples: Sequence[float]) -> Line:
     """See Model.transcribe."""
     manifest = loaded.manifest
     task = reading_task(manifest.task, TRANSCRIBE)
+    if is_dictation(task, manifest.every_variant()):
+        return loaded.dictation().line(samples)
     return transcribe(
         samples,
         task,
@@ -22,3 +27,9 @@ def write_down(loaded: Loaded, samples: Sequence[float]) -> Line:
         lambda inputs: loaded.run(inputs, {}, ""),
         loaded.characters().line,
     )
+
+
+def speak(loaded: Loaded, phonemes: Phonemes) -> "array[float]":
+    """See Model.speak."""
+    voice = loaded.voice()
+    return samples_of(voice.task, loaded.run(voice.inputs(phonemes), {}, ""))

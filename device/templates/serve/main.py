@@ -21,7 +21,6 @@ import argparse
 import contextlib
 import functools
 import http.server
-import io
 import json
 import os
 import pathlib
@@ -33,10 +32,10 @@ import sys
 import threading
 import time
 import urllib.parse
-import warnings
 
 import edgekit_runtime
 import openai_api
+import pictures
 import sounds
 
 TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read",
@@ -45,67 +44,48 @@ VISION = "/v1/vision/detection"
 MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
+MOST_SECONDS_FULL = 5  # for other bodies to be worked off, until a client is turned away
 MOST_UNREAD = 16 << 20
+MOST_HELD = 64 << 20  # bytes of all clients' bodies at a time
+MOST_HEAD = 16 << 10  # bytes of the header lines of a request
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 LENGTH = re.compile("[0-9]{1,18}")
-NO_PILLOW = (
-    b"expected Pillow on the board, which reads pictures, found none; install it (on Debian: "
-    b"python3-pil), or send raw inputs to /run\n"
-)
 
 
-class UnreadableError(Exception):
-    pass
+class Head:
+    """The lines of a request's head, which ends after MOST_HEAD bytes."""
 
+    def __init__(self, file):
+        self.file = file
+        self.left = MOST_HEAD
 
-def read_picture(body):
-    """Decodes a JPEG, PNG or other picture, upright and in RGB. ImportError without Pillow."""
-    from PIL import Image, ImageOps
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(body)) as opened:
-                return ImageOps.exif_transpose(opened).convert("RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
-        raise UnreadableError(f"expected a picture that Pillow reads, found: {error}") from None
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise UnreadableError(
-            f"expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more"
-        ) from None
-
-
-def as_json(task, found):
-    """What a model found; of segments, only the shares of the classes."""
-    if task == "segment":
-        return {"shares": [share._asdict() for share in found.shares]}
-    if task in ("ocr", "transcribe"):
-        return found._asdict()
-    if task == "embed":
-        return {"vector": found}
-    if task == "instances":
-        each = [{"box": i.box._asdict(), "spans": [list(span) for span in i.spans]} for i in found]
-        return {"instances": each}
-    if task == "read":
-        return {"lines": [line._asdict() for line in found]}
-    if task == "obb":
-        return {"rotated": [{"box": r.box._asdict(), "corners": r.corners} for r in found]}
-    if task == "pose":
-        points = [[point._asdict() for point in pose.points] for pose in found]
-        each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]
-        return {"poses": each}
-    return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
-
-
-def predictions_of(boxes):
-    """Boxes as DeepStack names them."""
-    names = ("label", "confidence", "x_min", "y_min", "x_max", "y_max")
-    return {"success": True, "predictions": [dict(zip(names, (b.name, *b[1:6]))) for b in boxes]}
+    def readline(self, most):
+        line = self.file.readline(min(most, self.left))
+        self.left -= len(line)
+        return line
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
     timeout = MOST_SECONDS
+
+    def handle_one_request(self):
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.give_back(self.connection)
+
+    def parse_request(self):
+        file, self.rfile = self.rfile, Head(self.rfile)
+        try:
+            known = super().parse_request()
+            full = not self.rfile.left
+        finally:
+            self.rfile = file
+        if known and full:
+            self.close_connection = True
+            self.send_error(431)
+        return known and not full
 
     def do_GET(self):
         if self.path == "/v1/models":
@@ -122,7 +102,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path[1:] in TASKS:
             return self.find(self.path[1:])
         if self.path == VISION:
-            return self.find("detect", predictions_of, field="image")
+            return self.find("detect", pictures.predictions_of, field="image")
         if self.path in openai_api.PATHS:
             return openai_api.Answers(self).post(self.path)
         model = self.server.model
@@ -136,7 +116,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not known or found != str(expected):
             text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}"
             return self.refuse(text, found)
-        body = self.rfile.read(expected)
+        body = self.read(expected)
+        if body is None:
+            return None
         inputs, start = {}, 0
         for spec in specs:
             inputs[spec.name] = body[start : start + spec.bytes]
@@ -169,19 +151,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return (), work(body.decode("utf-8", "replace"))
             if task == "transcribe":
                 return (), self.write_down(body)
-            picture = read_picture(body)  # in turn: its pixels may take 256 MiB
+            picture = pictures.read_picture(body)  # in turn: its pixels may take 256 MiB
             width, height = picture.size
             return picture.size, work(picture.tobytes(), width=width, height=height)
 
         try:
             extents, found = self.server.run(self.connection, look)
         except ImportError:
-            return self.answer(501, NO_PILLOW)
-        except (UnreadableError, sounds.UnheardError, edgekit_runtime.InputError) as error:
+            return self.answer(501, pictures.NO_PILLOW)
+        except (pictures.UnreadableError, sounds.UnheardError, edgekit_runtime.InputError) as error:
             return self.answer(400, f"{error}\n".encode())
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
-        document = document_of(found) if document_of else as_json(task, found)
+        document = document_of(found) if document_of else pictures.as_json(task, found)
         answer = {**dict(zip(("width", "height"), extents)), **document}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
 
@@ -194,12 +176,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         task = self.server.model.task
         return task is not None and bool(task.tokenizer)
 
-    def read_body(self):
+    def read_body(self, most=MOST_PICTURE):
         """The body; None if it is too long, which is answered."""
         size = self.headers.get("Content-Length", "none")
-        if LENGTH.fullmatch(size) and int(size) <= MOST_PICTURE:
-            return self.rfile.read(int(size))
-        self.refuse(f"expected at most {MOST_PICTURE} bytes, found {size}", size)
+        if LENGTH.fullmatch(size) and int(size) <= most:
+            return self.read(int(size))
+        self.refuse(f"expected at most {most} bytes, found {size}", size)
+        return None
+
+    def read(self, size):
+        """A body; None if other clients' bodies leave no room for it, which is answered."""
+        if self.server.make_room(self.connection, size):
+            return self.rfile.read(size)
+        self.close_connection = True
+        self.wfile.write(BUSY)
+        self.pass_over(min(size, MOST_UNREAD))
         return None
 
     def refuse(self, text, size):
@@ -258,7 +249,28 @@ class Server:
         self.reader = inferences.reader
         self.clients = set()
         self.waiting = {}  # since when the server waits for each client
-        self.lock = threading.Lock()
+        self.held = {}  # bytes of each client's body
+        self.lock = threading.Condition()
+
+    def make_room(self, client, size):
+        """Whether a body may be read now. Clients that have kept the server waiting longest for
+        theirs are let go."""
+        deadline = time.monotonic() + MOST_SECONDS_FULL
+        with self.lock:
+            while self.held and sum(self.held.values()) + size > MOST_HELD:
+                slow = [each for each in self.held if each in self.waiting]
+                if slow:
+                    self.let_go(min(slow, key=self.waiting.get))
+                if not self.lock.wait(deadline - time.monotonic()):
+                    return False
+            self.held[client] = size
+        return True
+
+    def give_back(self, client):
+        """Ends what `make_room` began."""
+        with self.lock:
+            self.held.pop(client, None)
+            self.lock.notify_all()
 
     def run(self, client, work):
         with self.lock:

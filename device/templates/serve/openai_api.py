@@ -15,6 +15,9 @@ import edgekit_runtime
 import sounds
 
 MOST_TEXTS = 2048
+MOST_JSON = 1 << 20  # bytes of a request
+MOST_DIGITS = 20  # of a whole number
+MOST_STREAM_SECONDS = 10  # for which a stream waits for its client, which others wait for
 SPEECH = "/v1/audio/transcriptions"
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", SPEECH)
 JSON, EVENTS, TEXT = "application/json", "text/event-stream", "text/plain; charset=utf-8"
@@ -35,25 +38,33 @@ def as_base64(vector):
     return base64.b64encode(values.tobytes()).decode()
 
 
+def short_integer(digits):
+    """An int; ValueError if Python would convert the digits for minutes, as 3.9 does."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError
+    return int(digits)
+
+
 class Answers:
     """Answers for a handler, which has the server, its model, and the connection."""
 
     def __init__(self, handler):
         self.handler = handler
         self.model = handler.server.model
+        self.patience = float(MOST_STREAM_SECONDS)
 
     def models(self):
         about = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "edgekit"}
         self.send({"object": "list", "data": [about]})
 
     def post(self, path):
-        body = self.handler.read_body()
+        body = self.handler.read_body(*() if path == SPEECH else (MOST_JSON,))
         if body is None:
             return None
         if path == SPEECH:
             return self.guarded(lambda: self.transcribe(body))
         try:
-            asked = json.loads(body)
+            asked = json.loads(body, parse_int=short_integer)
             if not isinstance(asked, dict):
                 raise ValueError
         except (ValueError, RecursionError):
@@ -109,7 +120,9 @@ class Answers:
             options = asked.get("stream_options")
             usage = isinstance(options, dict) and bool(options.get("include_usage"))
             about["object"] = f"{kind}.chunk" if chat else kind
-            return self.run(lambda: self.stream(text, about, chat, usage))
+            self.handler.connection.settimeout(self.patience)
+            self.run(lambda: self.stream(text, about, chat, usage))
+            return self.handler.connection.settimeout(self.handler.timeout)
         about["object"] = kind
         whole = self.run(lambda: "".join(self.watched(text)))
         content = {"message": {"role": "assistant", "content": whole}} if chat else {"text": whole}
@@ -131,7 +144,7 @@ class Answers:
         return prompt
 
     def stream(self, text, about, chat, usage):
-        """Sends an event for each piece. A client that left ends the text."""
+        """Sends an event for each piece. A client that left, or reads slowly, ends the text."""
         handler = self.handler
         pieces = self.watched(text)
         first = next(pieces, "")  # an error before it has a status of its own
@@ -181,7 +194,10 @@ class Answers:
 
     def send_data(self, data):
         line = f"data: {data}\n\n".encode()
+        begun = time.monotonic()
         self.handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.patience = max(self.patience - (time.monotonic() - begun), 0.001)
+        self.handler.connection.settimeout(self.patience)
 
 
 def choice(content, text):

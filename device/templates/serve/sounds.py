@@ -11,6 +11,9 @@ import wave
 BOUNDARY = re.compile(r'multipart/form-data;.*boundary="?([^";]{1,70})"?', re.IGNORECASE)
 NAME = re.compile(rb'[;\s]name="([^"]*)"', re.IGNORECASE)
 WAV_BYTES = 2  # of a sample that needs no ffmpeg
+MOST_FIELDS = 64  # of a form
+MOST_SOUND = 32 << 20  # bytes of samples: 17 minutes of 16,000 a second
+MOST_SECONDS = 30  # for ffmpeg
 
 
 class UnheardError(Exception):
@@ -22,8 +25,11 @@ def form_of(kind, body):
     found = BOUNDARY.match(kind)
     if not found:
         raise UnheardError(f"expected a form with a file, found {kind[:60] or 'no content type'}")
+    parts = (b"\r\n" + body).split(b"\r\n--" + found[1].encode(), MOST_FIELDS + 2)[1:-1]
+    if len(parts) > MOST_FIELDS:
+        raise UnheardError(f"expected a form of at most {MOST_FIELDS} fields, found more")
     fields = {}
-    for part in (b"\r\n" + body).split(b"\r\n--" + found[1].encode())[1:-1]:
+    for part in parts:
         head, between, content = part.partition(b"\r\n\r\n")
         name = NAME.search(head)
         if between and name:
@@ -62,8 +68,20 @@ def _converted(body, rate):
             f"expected a WAV file of one channel, 16 bits and {rate} samples a second, found "
             "another; install ffmpeg on the board, which converts others"
         )
-    words = [program, "-v", "error", "-i", "pipe:0", "-f", "s16le", "-ac", "1", "-ar", str(rate)]
-    done = subprocess.run([*words, "pipe:1"], input=body, capture_output=True, check=False)
+    # A playlist must not make it read other files or addresses, nor a small file fill the memory.
+    words = [program, "-v", "error", "-protocol_whitelist", "pipe", "-i", "pipe:0", "-f", "s16le"]
+    words += ["-ac", "1", "-ar", str(rate), "-fs", str(MOST_SOUND), "pipe:1"]
+    try:
+        done = subprocess.run(
+            words, input=body, capture_output=True, check=False, timeout=MOST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise UnheardError(
+            f"expected sound that ffmpeg reads within {MOST_SECONDS} s, found other"
+        ) from None
+    if len(done.stdout) >= MOST_SOUND:
+        minutes = MOST_SOUND // (WAV_BYTES * 60 * rate)
+        raise UnheardError(f"expected at most {minutes} minutes of sound, found more")
     if done.returncode or not done.stdout:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UnheardError(

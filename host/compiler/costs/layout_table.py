@@ -25,6 +25,7 @@ import numpy as np
 
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.common.files import read_file
+from edgekit.kb.decoding import decode_json
 
 SCHEMA = "edgekit.kb.layouts/1"
 KERNELS = (
@@ -246,13 +247,13 @@ def read_layouts(path: Path) -> LayoutTable:
 def _read(path: Path) -> _File:
     try:
         data = read_file(path)
-        schema = msgspec.json.decode(data, type=_Head).schema
+        schema = decode_json(data, _Head).schema
         if schema != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {schema}; "
                 "measure it again: edgekit lab tune cost --layouts"
             )
-        return msgspec.json.decode(data, type=_File)
+        return decode_json(data, _File)
     except OSError as error:
         raise InputError(f"{path}: expected a table of layouts, found: {error.strerror}") from None
     except msgspec.DecodeError as error:

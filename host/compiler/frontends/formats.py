@@ -6,7 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from edgekit.host.compiler.frontends.common.files import read_model_file, read_start
+from edgekit.host.compiler.frontends.common.files import (
+    chunks_of_model_file,
+    read_model_file,
+    read_start,
+)
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.foreign import foreign_format
 from edgekit.host.compiler.frontends.onnx import EXTERNAL_DATA
@@ -46,7 +50,8 @@ def model_hash(path: Path) -> str:
     model and its external data. Raises `InputError`."""
     digest = hashlib.sha256()
     for file in model_files(path):
-        digest.update(read_model_file(file))
+        for chunk in chunks_of_model_file(file):
+            digest.update(chunk)
     return digest.hexdigest()
 
 

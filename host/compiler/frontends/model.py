@@ -24,18 +24,26 @@ def import_model(
     shapes: Shapes | None = None,
     signature: str = "",
     decoder: DecoderOptions = DEFAULT_DECODER,
+    max_rows: int | None = None,
 ) -> Graph:
     """Imports a model of any supported format. Raises `InputError` with one line.
 
     `signature` selects one of a .tflite file, which then names inputs and outputs; a file with
     several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs
-    and override the stored shapes of TensorFlow Lite and Caffe inputs. `decoder` is for GGUF files.
+    and override the stored shapes of TensorFlow Lite and Caffe inputs. `decoder` is for GGUF files,
+    `max_rows` for ONNX files: how many rows a result of data-dependent size has where nothing else
+    limits it.
     """
     kind = format_of(path)
     if decoder.context is not None and kind != "gguf":
         raise InputError(
             f"{path.name}: expected a language model (.gguf) with --context, found another; leave "
             "the option out"
+        )
+    if max_rows is not None and kind != "onnx":
+        raise InputError(
+            f"{path.name}: expected an ONNX model with --max-rows, found another; leave the option "
+            "out"
         )
     if kind == "tflite":
         from edgekit.host.compiler.frontends.tflite.importer import import_tflite
@@ -49,7 +57,7 @@ def import_model(
     if kind == "onnx":
         from edgekit.host.compiler.frontends.onnx.importer import import_onnx
 
-        return import_onnx(path, shapes)
+        return import_onnx(path, shapes, max_rows)
     if kind == "gguf":
         from edgekit.host.compiler.frontends.gguf.importer import import_gguf
 

@@ -30,6 +30,7 @@ from edgekit.host.compiler.inputs.sources import (
     is_video,
     read_arrays,
     read_inputs,
+    read_lines,
     read_texts,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "read_arrays",
     "read_attached",
     "read_inputs",
+    "read_lines",
     "read_loss",
     "read_notes",
     "read_sound",

@@ -14,7 +14,7 @@ class InputOptions:
     """`notes` are the model's own metadata; all other options override them.
 
     A real value is (pixel - mean) / scale. `sample_rate` is the model's; with
-    `resample`, sound with another rate is converted. `fit` and `fill` are those of TaskSpec.
+    `resample`, sound with another rate is converted. `fit`, `fill` and `zoom` are TaskSpec's.
     """
 
     mean: tuple[float, ...] = ()
@@ -26,6 +26,7 @@ class InputOptions:
     notes: InputNotes = field(default_factory=InputNotes)
     fit: str = STRETCH
     fill: int = 0
+    zoom: float = 1.0
 
     @property
     def scaling(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -50,4 +51,5 @@ class InputOptions:
             channels="bgr" if BGR in (task.channels, self.channels) else "rgb",
             fit=task.fit,
             fill=task.fill,
+            zoom=task.zoom,
         )

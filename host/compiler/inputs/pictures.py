@@ -116,13 +116,13 @@ def placed_in(
 ) -> tuple[Placed, tuple[int, int]]:
     """Where a picture of that size lies in the input, whose rows and columns are returned, too."""
     height, width, _, _ = _image_extents(name, spec, options)
-    return place(size, width, height, options.fit), (height, width)
+    return place(size, width, height, options.fit, options.zoom), (height, width)
 
 
 def _fitted(loaded: Picture, width: int, height: int, options: InputOptions) -> Picture:
     _, images = optional("PIL", "PIL.Image")
     mode = loaded.mode
-    placed = place(loaded.size, width, height, options.fit)
+    placed = place(loaded.size, width, height, options.fit, options.zoom)
     resized = loaded.resize((placed.width, placed.height), images.Resampling.BILINEAR)
     if resized.size == (width, height):
         return resized

@@ -24,6 +24,7 @@ from edgekit.host.errors import InputError
 ARRAYS = (".npz", ".npy")
 DRAWN = ".out.png"  # the end of names of pictures with results, which are no inputs
 _TEXTS = (".txt", ".md")
+_NUMBERS = (".json", ".jsonl")  # of phonemes
 SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
 _VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".webm")
@@ -73,8 +74,8 @@ def is_array(file: Path) -> bool:
 
 
 def is_text(file: Path) -> bool:
-    """Whether a file has a text in each line, by its name."""
-    return file.suffix.lower() in _TEXTS
+    """Whether a file has a text or phonemes in each line, by its name."""
+    return file.suffix.lower() in (*_TEXTS, *_NUMBERS)
 
 
 def is_video(file: Path) -> bool:
@@ -119,6 +120,13 @@ def read_texts(path: Path, task: TaskSpec | None) -> list[str]:
             f"{path}: expected a model of texts with tokenizer.json or vocab.txt next to it, found "
             "one without; give the tokens in an .npz file"
         )
+    if path.suffix.lower() in _NUMBERS:
+        raise InputError(f"{path}: expected texts ({', '.join(_TEXTS)}), found another file")
+    return read_lines(path)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a file that are not empty. Raises InputError."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except UnicodeDecodeError:

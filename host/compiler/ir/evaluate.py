@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from edgekit.host.common.paged import release_pages
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops.state import ReadState, WriteState
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
@@ -63,6 +64,7 @@ def run_nodes(
     last_use = {} if keep_tensors else last_uses(graph)
     for index, node in enumerate(graph.nodes):
         _run_step(graph, node, values, memory, runner)
+        release_pages()
         for name in last_use.get(index, ()):
             del values[name]
 

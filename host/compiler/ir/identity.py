@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.host.common.paged import release_pages
 from edgekit.host.compiler.ir.types import Graph
 
 
@@ -25,6 +26,7 @@ def _feed(digest: Any, value: object) -> None:
     if isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype.str} {value.shape} ".encode())
         digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        release_pages()
     elif isinstance(value, Enum):
         digest.update(f"{type(value).__name__}.{value.name} ".encode())
     elif is_dataclass(value):

@@ -195,8 +195,9 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
     TFLite rounds the product of the scales to f32 only for u8.
     """
     if x.dtype is DType.U8:
-        product = np.float32(scale_of(x)) * np.float32(scale_of(weights))
-        factor = multiplier_of(float(product) / scale_of(y))
+        scales = _require_quant(weights).scale.astype(np.float32).reshape(-1)
+        product = np.float32(scale_of(x)) * scales
+        factor = multiplier_of(product.astype(np.float64) / scale_of(y))
     else:
         per_channel = _require_quant(weights).scale.astype(np.float64).reshape(-1)
         factor = multiplier_of(scale_of(x) * per_channel / scale_of(y))

@@ -35,14 +35,23 @@ from edgekit.kb.targets.isa import Isa
 Spending = Literal["none", "little", "freely"]
 
 
+Panels = tuple[int, int | None]
+
+
 class UnsupportedFormError(ValueError):
     """No kernel supports this form of an operator; `lower` adds the operator's name."""
 
 
 class WeightsFile:
-    """Collects packed constants; duplicates are stored once, each aligned to a cache line."""
+    """Collects packed constants; duplicates are stored once, each aligned to a cache line.
+
+    `panels` maps names of constants to how variants before this one packed them for a single row:
+    columns of a panel, and steps of k in a block or None.
+    """
 
     def __init__(self) -> None:
+        self.panels: dict[str, Panels] = {}
+        self._packed: dict[str, Panels] = {}
         self._data = io.BytesIO()  # gives its bytes without a copy
         self._known: dict[bytes, int] = {}
         self._filled: dict[bytes, tuple[int, Weights]] = {}
@@ -62,6 +71,13 @@ class WeightsFile:
         if count > self._filled.get(key, (-1,))[0]:
             self._filled[key] = count, self.add(np.full(count, value))
         return self._filled[key][1]
+
+    def note_panels(self, name: str, panels: Panels) -> None:
+        """Later variants read the constant as it is packed for a single row here."""
+        self._packed[name] = panels
+
+    def end_variant(self) -> None:
+        self.panels = {**self.panels, **self._packed}
 
     def bytes(self) -> bytes:
         return self._data.getvalue()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from edgekit.host.common.paged import release_pages
 from edgekit.host.compiler import lowering as package
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
@@ -141,6 +142,7 @@ def _lower_nodes(ctx: Context, units: Mapping[str, str], costs: Mapping[str, flo
         except UnsupportedFormError as error:
             raise ctx.unsupported(node, str(error)) from None
         calls = [_in_pieces(call, costs.get(node.name)) for call in found]
+        release_pages()
         scratch = tuple(ctx.scratch_bytes)[before:]
         if not calls:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from edgekit.host.compiler.costs.methods.operators import (
     Form,
     Kind,
     OperatorMethod,
+    candidates_of,
     is_block_outer,
     rows_at_once,
 )
@@ -19,7 +21,7 @@ from edgekit.host.compiler.ir.ops import (
     OutlierFullyConnected,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Node
-from edgekit.host.compiler.lowering.choice import choose
+from edgekit.host.compiler.lowering.choice import Choice, choose
 from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.kb.features import GemmShape
@@ -59,11 +61,36 @@ def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
 
     The reason is recorded for `explain`.
     """
-    found = choose(ctx.table, ctx.board, ctx.isa, form, ctx.threads)
+    found = _shared_method(ctx, node, form)
+    found = found or choose(ctx.table, ctx.board, ctx.isa, form, ctx.threads)
     if found is None:
         return None
     method, ctx.choices[node.name] = found
+    if form.shape.m == 1 and method.family == "in_place" and method.nr:
+        ctx.weights.note_panels(node.inputs[1] or "", (method.nr, method.kc))
     return method
+
+
+def _shared_method(ctx: Context, node: Node, form: Form) -> tuple[OperatorMethod, Choice] | None:
+    """The cheapest method that reads weights as another variant packed them for a single row, which
+    waits for each byte of them, so that they are stored once."""
+    panels = None if form.shape.m == 1 else ctx.weights.panels.get(node.inputs[1] or "")
+    if panels is None:
+        return None
+    row = replace(form, shape=replace(form.shape, m=1))  # some tiles are for single rows only
+    for some, split in ((form, None), (row, "n")):
+        fitting = [
+            c
+            for c in candidates_of(some, ctx.isa, ctx.board, ctx.threads)
+            if c.method.family == "in_place"
+            and (c.method.nr, c.method.kc, c.method.band) == (*panels, None)
+            and split in (None, c.method.split)
+        ]
+        if fitting:
+            best = min(fitting, key=lambda c: (not c.by_rule, c.cost))
+            why = "reads the weights as they are packed for a single row"
+            return best.method, Choice("only", why, form=form, cost=best.cost)
+    return None
 
 
 def block_outer_of(ctx: Context, node: Node, method: OperatorMethod) -> bool:

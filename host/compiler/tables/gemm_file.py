@@ -23,6 +23,7 @@ from edgekit.host.compiler.costs.methods.operators import Family, OperatorMethod
 from edgekit.host.compiler.costs.methods.rule import LARGEST
 from edgekit.host.compiler.tables.gemm_table import Feature, GemmRow, KnowledgeBase, OperatorRow
 from edgekit.host.compiler.tables.supported import drop_unsupported_rows, format_row
+from edgekit.kb.decoding import decode_json
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile
@@ -169,7 +170,7 @@ def load_table(path: Path) -> KnowledgeBase:
                 f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; remove it, or "
                 "build it again: edgekit lab kb build"
             )
-        return _build_table(msgspec.json.decode(data, type=_File))
+        return _build_table(decode_json(data, _File))
     except KnowledgeBaseError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -219,10 +220,9 @@ def _read_rows(
 
 
 def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> GemmRow:
-    group = msgspec.json.decode(head, type=_Group)
-    raw = msgspec.json.decode(text, type=_Row)
-    _check_radius(raw.radius)
-    _check_threads(group.threads)
+    group = decode_json(head, _Group)
+    raw = decode_json(text, _Row)
+    _check_limits(raw.radius, group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     of = group.dtype, group.threads, group.packed
     key = key_of(shape, _platform_index(group.platform, file), sequences, *of)
@@ -237,12 +237,9 @@ def _platform_index(name: str, file: _File) -> int:
     return file.platforms.index(name) if name else 0
 
 
-def _check_radius(radius: int) -> None:
+def _check_limits(radius: int, threads: int) -> None:
     if not 0 <= radius < 1 << 31:
         raise ValueError(f"expected a radius of 0 to 2^31 - 1, found {radius}")
-
-
-def _check_threads(threads: int) -> None:
     if threads < 1:
         raise ValueError(f"expected 1 or more threads, found {threads}")
 
@@ -250,10 +247,9 @@ def _check_threads(threads: int) -> None:
 def _parse_operator(
     head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
 ) -> OperatorRow:
-    group = msgspec.json.decode(head, type=_OperatorGroup)
-    raw = msgspec.json.decode(text, type=_Operator)
-    _check_radius(raw.radius)
-    _check_threads(group.threads)
+    group = decode_json(head, _OperatorGroup)
+    raw = decode_json(text, _Operator)
+    _check_limits(raw.radius, group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     where = _platform_index(group.platform, file), sequences
     key = key_of(shape, *where, group.dtype, group.threads, "b", raw.form)

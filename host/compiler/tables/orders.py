@@ -14,6 +14,7 @@ import msgspec
 from edgekit.host.common.files import atomic_write, read_file
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
+from edgekit.kb.decoding import decode_json
 from edgekit.kb.targets.board import BoardProfile
 
 _SCHEMA = "edgekit.kb.orders/1"
@@ -55,7 +56,7 @@ def orders_of(board: BoardProfile) -> Orders:
     read."""
     path = user_order_table(board)
     try:
-        file = msgspec.json.decode(read_file(path), type=_File)
+        file = decode_json(read_file(path), _File)
     except FileNotFoundError:
         return NO_ORDERS
     except (OSError, msgspec.DecodeError) as error:

@@ -1,7 +1,16 @@
 """Tasks: what a model is for, from its file, and outputs that people can read."""
 
+from edgekit.host.compiler.tasks.dictation import variants_of
 from edgekit.host.compiler.tasks.find import class_count, with_task
+from edgekit.host.compiler.tasks.generate import with_chunks
 from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.usual_shapes import import_for_task
 
-__all__ = ["Prepared", "class_count", "import_for_task", "with_task"]
+__all__ = [
+    "Prepared",
+    "class_count",
+    "import_for_task",
+    "variants_of",
+    "with_chunks",
+    "with_task",
+]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape, Tensor
 
 
 class Appender:
@@ -35,7 +36,7 @@ class Appender:
             return name
         return self.add(ops.Cast(DType.F32), name)
 
-    def constant(self, value: Array, dtype: DType = DType.F32) -> str:
+    def constant(self, value: ArrayLike, dtype: DType = DType.F32) -> str:
         data = np.asarray(value, dtype.numpy)
         name = self._new_name()
         self._tensors[name] = Tensor(name, data.shape, dtype, data=data)
@@ -46,10 +47,10 @@ class Appender:
         (made,) = self.add_all(op, *inputs)
         return made
 
-    def add_all(self, op: Operator, *inputs: str) -> tuple[str, ...]:
+    def add_all(self, op: Operator, *inputs: str | None) -> tuple[str, ...]:
         """The outputs of `op`. Raises ShapeError if the inputs do not fit."""
         made = []
-        for shape, dtype in op.infer([self._tensors[name] for name in inputs]):
+        for shape, dtype in op.infer([None if n is None else self._tensors[n] for n in inputs]):
             made.append(self._new_name())
             self._tensors[made[-1]] = Tensor(made[-1], shape, dtype)
         self._nodes.append(Node(self._new_name(), op, inputs, tuple(made)))

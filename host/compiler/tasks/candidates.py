@@ -56,9 +56,8 @@ def best_rows(
     corners = to_corners(to, found.box)
     apart = to.add(ops.Mul(), found.label, to.constant(np.full((1, 1, 1), _APART)))
     rows = to.add(ops.Concat(2), found.label, found.score, corners, finish(found.rest))
-    least, overlap = YOLO_LIMITS
     selected = to.add(
-        ops.SelectBoxes(min(KEEP, count), overlap, least, above=True),
+        ops.SelectBoxes(min(KEEP, count), YOLO_LIMITS.overlap, YOLO_LIMITS.least, above=True),
         to.add(ops.Add(), corners, apart),
         to.constant(np.arange(count)[None, None], DType.I64),
         to.add(ops.Reshape((1, 1, count)), found.score),

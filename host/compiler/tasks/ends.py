@@ -9,7 +9,7 @@ from functools import cached_property
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node, Shape, Tensor
 
-_MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Quantize.kind)
+_MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Convert.kind, ops.Quantize.kind)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.heads import Head, grid_of, selected, suppressed
+from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
 
 _STRIDES = (8, 16, 32)
 _POINTS = 10  # x and y of eyes, nose and corners of the mouth
-_YUNET_LIMITS = (0.9, 0.3)  # of OpenCV's FaceDetectorYN
+_YUNET_LIMITS = Limits(0.9, 0.3)  # of OpenCV's FaceDetectorYN
 _YUNET_PIXELS = {"fit": CORNER, "fill": 0, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
-_SCRFD_LIMITS = (0.5, 0.4)  # of its authors' program
+_SCRFD_LIMITS = Limits(0.5, 0.4)  # of its authors' program
 _SCRFD_PIXELS = {"fit": CORNER, "fill": 0, "mean": (127.5,), "scale": (128.0,)}
 _LABELS = ("face",)
 

@@ -12,9 +12,16 @@ from edgekit.device.runtime.agent.task import LETTERBOX, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import Head, prior_boxes, selected, sizes_of, suppressed
+from edgekit.host.compiler.tasks.heads import (
+    Head,
+    Limits,
+    prior_boxes,
+    selected,
+    sizes_of,
+    suppressed,
+)
 
-_LIMITS = (0.5, 0.3)  # MediaPipe's defaults: least score, most overlap
+_LIMITS = Limits(0.5, 0.3)  # MediaPipe's defaults
 _BLAZE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
 _UNIT_PIXELS = {"fit": LETTERBOX, "fill": 0}
 _ULTRA_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}

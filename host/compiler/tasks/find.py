@@ -28,26 +28,34 @@ from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.sidecars import PADDLE_FILES
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
+from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.hub import PADDLE, POINTS
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
-from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
+from edgekit.host.compiler.tasks.persons import vit_pose
+from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
-from edgekit.host.compiler.tasks.segments import KNOWN, class_map
+from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
+from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
+from edgekit.host.compiler.tasks.voices import voice_task
+from edgekit.host.compiler.tasks.widen import widened
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS, EMBEDDING = "detections", "poses", "segments", "embedding"
+_IMAGE_EMBEDDING = "image_embeds"
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
@@ -64,18 +72,23 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             f"--task generate: expected a language model as .gguf, found {path.name}; convert a "
             "folder of Hugging Face: edgekit compile FOLDER -o llm.gguf"
         )
+    if options.signature and is_dictation(path, options):
+        return dictation_task(path, graph, options)
+    if spoken := voice_task(path, graph, options):
+        return spoken
     if heard := feature_task(path, graph, options):
         return heard
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
-    image = None if options.task == "none" else image_of(graph, format_of(path) == "tflite")
+    alone = with_sizes(graph)
+    image = None if options.task == "none" else image_of(alone, format_of(path) == "tflite")
     if image is None:
         if texts := text_task(path, graph, options):
             return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
         return sound_task(path, graph, options) or Prepared(graph)
-    ends = Ends(graph, image)
+    ends = Ends(widened(alone), image)
     model = known_of(path, ends, options)
     if lines := line_reader(model) or line_direction(model):
         return lines
@@ -95,12 +108,12 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
                 return made
             if options.task == task:
                 raise _misfit(task, graph, expected)
-    return _unknown(model)
+    return _unknown(graph, model)
 
 
-def _unknown(model: KnownModel) -> Prepared:
+def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     """The graph as it is. Says why no results will be shown where they are expected."""
-    graph, stated = model.ends.graph, model.own.task
+    stated = model.own.task
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
     why = "its outputs are not known ones"
@@ -128,8 +141,19 @@ def _detector(model: KnownModel) -> Prepared | None:
                 f"--head: expected {known} by the outputs, found {chosen}; leave it out"
             )
     heads = [head for head in heads if head.name == model.config.head] or heads
+    # Fields behind the scores may be no classes, unless they are as many as labels.
+    likely = (head for head in heads if head.likely)
+    named = [h for h in likely if h.classes == len(COCO) or model.labels(h.classes)]
+    heads = named or heads
     if len(heads) > 1:
         return _undecided(model, heads)
+    if heads and heads[0].name == PADDLE and not (model.config.scale or model.options.head):
+        return _without_boxes(
+            model,
+            f"how the model takes pixels is in {PADDLE_FILES[0]}, which PaddleDetection exports: "
+            f"put it next to {model.path.name}, or name the head for pixels from 0 to 1: --head "
+            f"{PADDLE}",
+        )
     return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
 
 
@@ -139,6 +163,12 @@ def _undecided(model: KnownModel, heads: Sequence[Head]) -> Prepared:
         f"the outputs may be of {', '.join(names)} or {last}, which decode boxes differently; name "
         f"the right one, as in --head {last}"
     )
+    return _without_boxes(model, said)
+
+
+def _without_boxes(model: KnownModel, said: str) -> Prepared:
+    """The graph as it is, with a note of what is missing, which is an error where boxes are asked
+    for."""
     if model.options.task == DETECT:
         raise InputError(f"--task detect: {said}")
     note = f"finds no boxes: {said}"
@@ -161,7 +191,9 @@ def _rotated(model: KnownModel) -> Prepared | None:
 
 def _pose(model: KnownModel) -> Prepared | None:
     stated = model.own.points
-    for head in pose_heads(model.ends, stated if stated[0] else PERSON_POINTS):
+    likely = points_behind(model.ends) or PERSON_POINTS
+    heads = pose_heads(model.ends, stated if stated[0] else likely)
+    for head in vit_pose(model.ends) if model.config.kind in POINTS else heads:
         if stated[0] or model.asks_for(POSE) or head.classes == 1:
             return _with_rows(model, POSE, head, "poses", POSES)
     return None
@@ -174,11 +206,12 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     name = free_name(graph, output)
     made = to.with_output(head.rows(to), name)
     labels, proposed = model.labels(head.classes) or head.labels, ""
+    source = model.source(labels, f"because {head.what}")
+    labels = ("",) * (head.first if labels else 0) + labels
     if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
     pixels = {**head.pixels, **model.pixels(head.classes)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
-    source = model.source(labels, f"because {head.what}")
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
 
@@ -189,21 +222,29 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     seen = class_map(model.ends)
     if seen is None:
         return None
+    if model.config.kind in POINTS and model.options.task != SEGMENT:
+        return None  # maps of where points are
     labels = model.labels(seen.classes) if seen.classes else ()
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
     is_known = seen.classes in KNOWN and seen.rows == model.ends.image.height
-    if not (model.options.task == SEGMENT or labels or is_known):
+    shares = is_shares(model.ends, seen)
+    if not (model.options.task == SEGMENT or labels or is_known or shares):
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
     name = free_name(graph, SEGMENTS)
     made = to.with_output(seen.numbers(to), name)
-    source = model.source(labels, f"because '{seen.tensor.name}' is a map of classes")
+    what = "may be the share of one class" if seen.classes == 1 else "is a map of classes"
+    source = model.source(labels, f"because '{seen.tensor.name}' {what}")
+    pixels = model.pixels(seen.classes)
     if not labels and seen.classes in KNOWN:
         whose, labels = KNOWN[seen.classes]
         source += f", labels of {whose} because there are {seen.classes} classes"
-    pixels = model.pixels(seen.classes)
+    is_likely = seen.classes in KNOWN or (seen.classes == 1 and len(model.ends.outputs) > 1)
+    if not pixels and is_likely and model.torch_pixels:
+        pixels = model.torch_pixels
+        source += ", pixels as PyTorch's models take them"
     spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds the classes of pixels, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
@@ -212,11 +253,13 @@ def _segmenter(model: KnownModel) -> Prepared | None:
 def _classifier(model: KnownModel) -> Prepared | None:
     """A single output whose elements are scores of classes. Unless it is asked for, labels, a
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
-    ends, sure = model.ends, model.asks_for(CLASSIFY)
+    ends, config = model.ends, model.config
     scores = [t for t in ends.outputs if class_count(t.shape) > 1]
-    if len(scores) != 1 or not (sure or len(ends.outputs) == 1):
+    count = class_count(scores[0].shape) if len(scores) == 1 else 0
+    own = count == config.classes  # not another model's file
+    sure = model.asks_for(CLASSIFY) or (own and config.classifies)
+    if not count or not (sure or len(ends.outputs) == 1):
         return None
-    count = class_count(scores[0].shape)
     labels = model.labels(count)
     softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
     if not (sure or labels or count in _IMAGENET or softmax):
@@ -229,8 +272,8 @@ def _classifier(model: KnownModel) -> Prepared | None:
         if whose and not pixels:
             pixels = likely
             proposed.append(f"pixels as {whose}'s models for ImageNet take them")
-    crops = model.own.task or (count == model.config.classes and model.config.crops)
-    pixels = {"fit": CROP if crops else STRETCH, **pixels}
+    stated = config.placing if own and pixels else {}
+    pixels = {"fit": CROP if model.own.task else STRETCH, **stated, **pixels}
     spec = TaskSpec(CLASSIFY, ends.image.name, scores[0].name, labels=labels, **pixels)
     in_file = labels and labels in (model.own.labels, *model.notes.labels)
     found = "by the file's metadata" if in_file else "because scores are of classes"
@@ -242,16 +285,22 @@ def _classifier(model: KnownModel) -> Prepared | None:
 
 
 def _embedder(model: KnownModel) -> Prepared | None:
-    """A vector of length 1. Only if that is asked for: vectors may be anything."""
+    """A vector of length 1. Only if that is asked for, or as CLIP's files name it if those next to
+    them say how pixels become values: vectors may be anything."""
     vector = vector_of(model.ends)
-    if vector is None or not model.asks_for(EMBED):
+    pixels = model.pixels(0)
+    known = vector is not None and vector.name == _IMAGE_EMBEDDING and bool(pixels)
+    if vector is None or not (known or model.asks_for(EMBED)):
         return None
     graph = model.ends.graph
     to = Appender(graph, EMBEDDING)
     name = free_name(graph, EMBEDDING)
     made = to.with_output(unit_vector(to, vector), name)
-    spec = TaskSpec(EMBED, model.ends.image.name, name, STRETCH, **model.pixels(0))
-    return Prepared(made, spec, f"because '{vector.name}' is a vector")
+    placing = {"fit": STRETCH, **(model.config.placing if pixels else {})}
+    spec = TaskSpec(EMBED, model.ends.image.name, name, **placing, **pixels)
+    source = f"because '{vector.name}' is a vector"
+    note = f"gives the vectors of pictures, {source}; --task none leaves the outputs as they are"
+    return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
 
 
 def class_count(shape: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,22 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import InputImage
 
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
-YOLO_LIMITS = (0.25, 0.7)  # Ultralytics' defaults: least score, most overlap
+UNNAMED = -1  # classes
+TOP_OF_ALL = 1000  # candidates, where those of different classes compete
+
+
+class Limits(NamedTuple):
+    """How boxes are selected: the least score, and the most overlap with a better box of the same
+    class. With `single`, a box is only of its best class; with `across`, too, a better box of any
+    class counts."""
+
+    least: float
+    overlap: float
+    single: bool = False
+    across: bool = False
+
+
+YOLO_LIMITS = Limits(0.25, 0.7, single=True)  # Ultralytics' defaults
 # How pictures become inputs: as the authors of each family do.
 YOLO_PIXELS: Mapping[str, Any] = {"fit": LETTERBOX, "fill": 114}
 
@@ -27,7 +42,9 @@ YOLO_PIXELS: Mapping[str, Any] = {"fit": LETTERBOX, "fill": 114}
 @dataclass(frozen=True)
 class Head:
     """A recognized head. `rows` appends its decoder and returns the tensor of rows; `classes` is 0
-    if unknown. `pixels` are fields of the TaskSpec: how the picture becomes the input."""
+    if unknown, and UNNAMED if labels may be another model's; labels begin with number `first`.
+    `pixels` are fields of the TaskSpec: how the picture becomes the input. `likely`: of several
+    heads with such outputs, it is the one that the network shows."""
 
     name: str
     what: str
@@ -35,6 +52,8 @@ class Head:
     rows: Callable[[Appender], str]
     pixels: Mapping[str, Any] = field(default_factory=lambda: YOLO_PIXELS)
     labels: tuple[str, ...] = ()
+    first: int = 0
+    likely: bool = False
 
 
 def selected(
@@ -42,7 +61,7 @@ def selected(
     boxes: str,
     scores: str,
     unit: Array | None = None,
-    limits: tuple[float, float] = YOLO_LIMITS,
+    limits: Limits = YOLO_LIMITS,
 ) -> str:
     """Rows of boxes [1, n, 4], given by centers and sizes in `unit`, and scores [1, c, n]."""
     if unit is not None:
@@ -71,11 +90,17 @@ def prior_boxes(to: Appender, offsets: str, priors: Array) -> str:
     )
 
 
-def suppressed(to: Appender, corners: str, scores: str, limits: tuple[float, float]) -> str:
+def suppressed(to: Appender, corners: str, scores: str, limits: Limits) -> str:
     """Rows of boxes [1, n, 4], given by their corners in pixels, and scores [1, c, n]."""
-    least, overlap = limits
     boxes = to.shape(corners)[1]
-    op = ops.DetectionOutput(KEEP, min(TOP, boxes), least, overlap)
+    op = ops.DetectionOutput(
+        KEEP,
+        min(TOP_OF_ALL if limits.across else TOP, boxes),
+        limits.least,
+        limits.overlap,
+        single=limits.single,
+        across=limits.across,
+    )
     return to.add(op, to.add(ops.Reshape((1, boxes, 1, 4)), corners), scores)
 
 

@@ -1,18 +1,28 @@
 """Reads config.json and preprocessor_config.json, which exporters of Hugging Face's models write
-next to the model's file. timm's config.json has both."""
+next to the model's file, or PaddleDetection's infer_cfg.yml. timm's config.json has both."""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.compiler.sidecars import CONFIG, PIXELS, config_folder, read_sidecar
+from edgekit.device.runtime.agent.task import BGR, CROP, LETTERBOX, MOST_ZOOM, RGB, STRETCH
+from edgekit.host.compiler.sidecars import CONFIG, PADDLE_FILES, PIXELS, config_folder, read_sidecar
+from edgekit.host.compiler.tasks.plain_yaml import read_yaml
 
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
+_MOST_NUMBER = 1e12  # also less than what floats hold
+_CLASSIFIES = "ForImageClassification"  # the end of the names of architectures
+_TIMM_FITS = {"center": CROP, "squash": STRETCH, "border": LETTERBOX}
+_SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the size of both edges
+# ConvNext's pictures below this size are cut to this share; LeViT's are made larger before.
+_CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
+PADDLE = "paddle"  # kind and head of what PaddleDetection exports
+POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
     **dict.fromkeys(("detr", "yolos", "table-transformer"), "detr"),
@@ -23,15 +33,20 @@ _HEADS = {
 
 @dataclass(frozen=True)
 class Config:
-    """The head of a detector, the number of classes, their labels, and what becomes of a picture;
-    empty if unknown."""
+    """The kind of model, the head of a detector, the number of classes, their labels, and what
+    becomes of a picture, all from `file`; empty if unknown. `placing`: fields of a TaskSpec, for
+    what is not a detector."""
 
+    kind: str = ""
     head: str = ""
     classes: int = 0
     labels: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    crops: bool = False
+    channels: str = RGB
+    placing: Mapping[str, Any] = field(default_factory=dict)
+    classifies: bool = False
+    file: str = CONFIG
 
 
 def read_config(path: Path) -> Config:
@@ -39,15 +54,58 @@ def read_config(path: Path) -> Config:
     about, pixels = (read_json(config_folder(path) / name) for name in (CONFIG, PIXELS))
     if isinstance(own := about.get("pretrained_cfg"), dict):
         return _timm(about, own)
+    if not about and (paddle := _paddle(path)):
+        return paddle
     kind, names = about.get("model_type"), about.get("id2label")
-    if not isinstance(kind, str) or not isinstance(names, dict):
+    if not isinstance(kind, str):
         return Config()
+    names = names if isinstance(names, dict) else {}
     labels = tuple(str(names.get(str(i), ""))[:_MOST_LABEL] for i in range(len(names)))
     if not all(map(str.isprintable, labels)):
         labels = ()
-    mean, scale = _range(pixels)
+    channels = BGR if pixels.get("do_flip_channel_order") is True else RGB
+    made = about.get("architectures")
+    classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
+    head, placing = _HEADS.get(kind, ""), _placing(pixels)
+    return Config(kind, head, len(names), labels, *_range(pixels), channels, placing, classifies)
+
+
+def _placing(pixels: dict[str, Any]) -> dict[str, Any]:
+    """Resizing of the shorter or of both edges, and then a crop."""
+    size, crop = pixels.get("size"), _edge(pixels.get("crop_size"))
     crops = pixels.get("do_center_crop") is True
-    return Config(_HEADS.get(kind, ""), len(names), labels, mean, scale, crops)
+    whose = str(pixels.get("image_processor_type") or pixels.get("feature_extractor_type"))
+    if not isinstance(size, dict):
+        both = whose.startswith(_SQUARE) or not crops
+        size = {"height" if both else "shortest_edge": size}
+    shorter = _positive(size.get("shortest_edge"))
+    resized = shorter or _positive(size.get("height"))
+    if not resized or pixels.get("do_resize") is False:
+        return {}
+    if whose.startswith("ConvNext"):
+        share = _positive(pixels.get("crop_pct", _CONVNEXT_SHARE))
+        whole = resized >= _CONVNEXT_WHOLE or not share
+        return {"fit": STRETCH} if whole else _zoomed(CROP, 1 / share)
+    if not crops:
+        return {"fit": STRETCH}  # files with a fixed size take pictures of any proportions so
+    if whose.startswith("Levit"):
+        resized *= _LEVIT_MORE
+    return _zoomed(CROP if shorter else STRETCH, resized / crop if crop else 1)
+
+
+def _edge(size: Any) -> float:
+    """The height of a crop; 0 if unknown."""
+    return _positive(size.get("height") if isinstance(size, dict) else size)
+
+
+def _positive(value: Any) -> float:
+    """A number above 0; 0 for anything else."""
+    return float(value) if _is_number(value) and value > 0 else 0.0
+
+
+def _zoomed(fit: str, zoom: float) -> dict[str, Any]:
+    """Empty for a crop that is larger than the picture, or much smaller."""
+    return {"fit": fit, "zoom": zoom} if 1 <= zoom <= MOST_ZOOM else {}
 
 
 def _timm(about: dict[str, Any], own: dict[str, Any]) -> Config:
@@ -57,7 +115,39 @@ def _timm(about: dict[str, Any], own: dict[str, Any]) -> Config:
         names = []
     pixels = {"do_normalize": True, "image_mean": own.get("mean"), "image_std": own.get("std")}
     classes = count if type(count) is int else 0
-    return Config("", classes, tuple(names), *_range(pixels), crops=True)
+    share, fit = _positive(own.get("crop_pct")), _TIMM_FITS.get(str(own.get("crop_mode", "center")))
+    placing = _zoomed(fit, 1 / share if share else 1.0) if fit else {}
+    mean, scale = _range(pixels)
+    if fit == LETTERBOX and mean:
+        placing["fill"] = round(min(max(sum(mean) / len(mean), 0), 255))
+    known = classes > 0
+    return Config("timm", "", classes, tuple(names), mean, scale, RGB, placing, known)
+
+
+def _paddle(path: Path) -> Config | None:
+    """What PaddleDetection's exporter writes; None unless pictures are stretched to the input."""
+    folder = config_folder(path)
+    name = next((name for name in PADDLE_FILES if (folder / name).is_file()), PADDLE_FILES[0])
+    about = read_yaml((read_sidecar(folder / name, _MOST_BYTES) or b"").decode("utf-8", "replace"))
+    steps, names = about.get("Preprocess"), about.get("label_list")
+    if not isinstance(steps, list) or not isinstance(names, list):
+        return None
+    known = {str(step.get("type")): step for step in steps if isinstance(step, dict)}
+    pixels = known.get("NormalizeImage")
+    if known.get("Resize", {}).get("keep_ratio") is not False or pixels is None:
+        return None
+    if {*known} - {"Resize", "NormalizeImage", "Permute"}:
+        return None
+    labels = tuple(map(str, names)) if all(_is_label(str(name)) for name in names) else ()
+    mean, scale = _range(
+        {
+            "do_rescale": pixels.get("is_scale", True),
+            "do_normalize": pixels.get("norm_type", "mean_std") == "mean_std",
+            "image_mean": pixels.get("mean"),
+            "image_std": pixels.get("std"),
+        }
+    )
+    return Config(PADDLE, PADDLE, len(names), labels, mean, scale, file=name)
 
 
 def _is_label(name: Any) -> bool:
@@ -85,7 +175,7 @@ def _colors(values: Any) -> tuple[float, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < _MOST_NUMBER
 
 
 def read_json(file: Path) -> dict[str, Any]:

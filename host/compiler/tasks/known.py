@@ -7,21 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.task import CROP, DETECT, INSTANCES, OBB, PICTURES, SEGMENT
+from edgekit.device.runtime.agent.task import BGR, CROP, DETECT, INSTANCES, OBB, PICTURES, SEGMENT
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.hub import Config, read_config
+from edgekit.host.compiler.tasks.hub import PADDLE, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
 _FINER = ((INSTANCES, SEGMENT), (OBB, DETECT))  # what else a task that is named may be
 _STATED = {"segment": INSTANCES}  # as Ultralytics names it
 _IMAGENET_PIXELS: dict[str, Any] = {
-    "fit": CROP,
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
 }
@@ -76,21 +75,24 @@ class KnownModel:
         return next((each for each in (*known, *shorter) if len(each) == count), ())
 
     def pixels(self, count: int) -> dict[str, Any]:
-        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model
+        """What is stated of the values of pixels, as fields of a TaskSpec. Files next to the model
         count if they have as many classes: they may be another model's."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
-        if not self.config.scale or count != self.config.classes:
+        # A detector of PaddleDetection does not show how many classes it has.
+        own = self.config.classes if self.config.head == PADDLE else 0
+        if not self.config.scale or (count or own) != self.config.classes:
             return {}
-        return {"mean": self.config.mean, "scale": self.config.scale}
+        order = {"channels": BGR} if self.config.channels == BGR else {}
+        return {"mean": self.config.mean, "scale": self.config.scale, **order}
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""
         if self.own.task:
-            return "by the file's metadata"
+            return f"by {self.own.source}"
         if labels and labels == self.config.labels:
-            return "by config.json"
+            return f"by {self.config.file}"
         listed, name = self.label_file
         ours = labels and labels in (listed, listed[1:])
         return f"{otherwise}, with labels of {name}" if ours else otherwise
@@ -98,15 +100,25 @@ class KnownModel:
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
         """Whose classifiers for ImageNet this may be, and their pixels; empty if it scales them
         itself. TensorFlow's have one more class, for the background."""
-        graph, image = self.ends.graph, self.ends.image
-        tensor = graph.tensors[image.name]
-        first = [node for node in graph.nodes if image.name in node.inputs]
-        if tensor.dtype is not DType.F32 or any(isinstance(node.op, _SCALES) for node in first):
-            return "", {}
-        if count == _WITH_BACKGROUND:
+        if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
-        is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3
-        return ("PyTorch", _IMAGENET_PIXELS) if is_torch else ("", {})
+        placing = {"fit": CROP, "zoom": 256 / 224}  # of torchvision's programs
+        return ("PyTorch", {**self.torch_pixels, **placing}) if self.torch_pixels else ("", {})
+
+    @property
+    def torch_pixels(self) -> dict[str, Any]:
+        """How PyTorch's models usually take pixels, if this may be one."""
+        tensor = self.ends.graph.tensors[self.ends.image.name]
+        is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3 and not self._scales
+        return _IMAGENET_PIXELS if is_torch else {}
+
+    @property
+    def _scales(self) -> bool:
+        """Whether it scales pixels itself, or takes bytes."""
+        graph, image = self.ends.graph, self.ends.image
+        first = [node for node in graph.nodes if image.name in node.inputs]
+        scales = any(isinstance(node.op, _SCALES) for node in first)
+        return scales or graph.tensors[image.name].dtype is not DType.F32
 
 
 def known_of(path: Path, ends: Ends, options: CompileOptions) -> KnownModel:

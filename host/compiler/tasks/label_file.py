@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from edgekit.host.compiler.sidecars import COMMON_LABELS, OWN_LABELS, read_sidec
 _MODELS = (".tflite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
+_LABEL = "display_name"  # a column of AudioSet's class maps
 _NUMBERED = re.compile(r"(\d+)(?::\s*|\s+)(\S.*)")  # Teachable Machine's lines: "0 cat"
 # The first line of lists that count from 1.
 NOTHING = ("???", "background", "__background__")
@@ -43,11 +45,14 @@ def _names_for(path: Path) -> list[str]:
 
 
 def _read(file: Path) -> tuple[str, ...]:
-    """One label per line, without the numbers if the lines are numbered in order."""
+    """One label per line, without the numbers if the lines are numbered in order; of a class map,
+    its column of names."""
     data = read_sidecar(file, _MOST_BYTES)
     try:
         lines = label_lines(data or b"")
-    except ValueError:
+        if file.suffix == ".csv":
+            lines = tuple(row[_LABEL] or "" for row in csv.DictReader(lines))
+    except (ValueError, KeyError, csv.Error):
         return ()
     while lines and not lines[-1]:
         lines = lines[:-1]

@@ -35,7 +35,7 @@ def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[b
 
     `words`: of the model. Raises InputError for a tokenizer that the board has not.
     """
-    tokenizer = _tokenizer(about)
+    tokenizer = bpe_spec(about)
     if len(tokenizer.pieces) > words:
         raise InputError(
             f"{_PREFIX}tokens: expected at most the model's {words} tokens, found "
@@ -55,7 +55,9 @@ def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[b
     return made, why
 
 
-def _tokenizer(about: Mapping[str, Any]) -> BpeSpec:
+def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
+    """The tokenizer in the metadata of a GGUF file. Raises InputError for one that the board has
+    not."""
     model = about.get(f"{_PREFIX}model")
     if model not in ("gpt2", "llama"):
         raise InputError(

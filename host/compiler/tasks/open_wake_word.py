@@ -4,7 +4,6 @@ compute of the sound. The release has all three, and takes the next samples with
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.task import KEYWORD, TaskSpec
 from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Shape, State, Tensor
+from edgekit.host.compiler.ir.types import DType, Graph, Shape, State, Tensor
 from edgekit.host.compiler.sidecars import WAKE_WORD_PARTS, wake_word_files
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.splice import spliced
 from edgekit.host.errors import InputError
 
 _RATE = 16000
@@ -56,18 +56,18 @@ def open_wake_word(path: Path, graph: Graph, silent: bool) -> Prepared | None:
     to = Appender(made, "sound")
     loud = to.add(ops.Mul(), samples, to.constant(np.full((1, 1), _FULL_SCALE)))
     made, sound = _remembered(to, loud, "samples", np.zeros((1, _KEPT), np.float32))
-    made, rows = _spliced(made, spectrogram, "spectrogram", sound)
+    made, (rows,) = spliced(made, spectrogram, "spectrogram", sound)
     to = Appender(made, "rows")
     scaled = to.add(ops.Mul(), to.add(ops.Reshape((1, _NEW, _BANDS)), rows), _filled(to, 0.1))
     scaled = to.add(ops.Add(), scaled, _filled(to, 2))
     first = np.ones((1, _ROWS - _NEW, _BANDS), np.float32)
     made, rows = _remembered(to, scaled, "rows", first)
-    made, vector = _spliced(made, embedding, "embedding", rows)
+    made, (vector,) = spliced(made, embedding, "embedding", rows)
     to = Appender(made, "vectors")
     vector = to.add(ops.Reshape((1, 1, _WIDTH)), vector)
     none = np.zeros((1, count - 1, _WIDTH), np.float32)
     made, vectors = _remembered(to, vector, "vectors", none)
-    made, score = _spliced(made, graph, "word", vectors)
+    made, (score,) = spliced(made, graph, "word", vectors)
     to = Appender(made, "score")
     name = free_name(made, "score")
     made = to.with_output(to.add(ops.Reshape((1, 1)), score), name)
@@ -112,37 +112,3 @@ def _remembered(to: Appender, new: str, name: str, first: NDArray[np.float32]) -
     to.add_all(ops.WriteState(state), kept)
     made = replace(to.graph, states={**to.graph.states, state: State(state, first)})
     return made, whole
-
-
-def _spliced(graph: Graph, part: Graph, prefix: str, given: str) -> tuple[Graph, str]:
-    """The graph with those operators behind it that compute the output of `part`, whose input is
-    `given`, and the name of that output."""
-    (own,), (output,) = part.inputs, part.outputs
-    shape = part.tensors[own].shape
-    to = Appender(graph, f"{prefix}/input")
-    given = to.add(ops.Reshape(shape), given)
-    graph = to.graph
-    names = {name: f"{prefix}/{name}" for name in part.tensors} | {own: given}
-    states = {name: f"{prefix}/{name}" for name in part.states}
-    tensors = {names[n]: replace(t, name=names[n]) for n, t in part.tensors.items() if n != own}
-    nodes = tuple(_renamed(node, prefix, names, states) for node in part.nodes)
-    kept = {states[n]: replace(state, name=states[n]) for n, state in part.states.items()}
-    made = replace(
-        graph,
-        tensors={**graph.tensors, **tensors},
-        nodes=(*graph.nodes, *nodes),
-        states={**graph.states, **kept},
-    )
-    return made, names[output]
-
-
-def _renamed(node: Node, prefix: str, names: Mapping[str, str], states: Mapping[str, str]) -> Node:
-    op = node.op
-    if isinstance(op, ops.ReadState | ops.WriteState):
-        op = replace(op, state=states[op.state])
-    return Node(
-        f"{prefix}/{node.name}",
-        op,
-        tuple(names[name] if name is not None else None for name in node.inputs),
-        tuple(names[name] for name in node.outputs),
-    )

@@ -13,9 +13,11 @@ from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
+from edgekit.host.compiler.tasks.given import lengths_of, only_found
 from edgekit.host.compiler.tasks.heads import Head, sizes_of
 from edgekit.host.compiler.tasks.landmarks import landmarks
-from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
+from edgekit.host.compiler.tasks.persons import sim_cc
+from edgekit.host.compiler.tasks.yolo import MOST_ROWS, X_PIXELS, box_counts, numbers_of_points
 
 PERSON_POINTS = (17, 3)  # of COCO: points, and numbers of each
 
@@ -26,6 +28,8 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     """
     yield from _move_net(ends)
     yield from landmarks(ends)
+    yield from sim_cc(ends)
+    yield from _rtmo(ends)
     output = ends.only(3)
     if output is None:
         return
@@ -46,6 +50,17 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
             0,
             lambda to: _given_rows(to, ends.image, output.name, points),
         )
+
+
+def points_behind(ends: Ends) -> tuple[int, int] | None:
+    """The points that follow boxes and scores in the output, and the numbers of each; None if there
+    are none, or if these may be two or three."""
+    output = ends.only(3)
+    numbers = numbers_of_points(ends, output) if output is not None else 0
+    if not numbers or numbers % 6 == 0 or (numbers % 2 and numbers % 3):
+        return None
+    each = 2 if numbers % 3 else 3
+    return numbers // each, each
 
 
 def _move_net(ends: Ends) -> Iterator[Head]:
@@ -88,6 +103,30 @@ def _move_net(ends: Ends) -> Iterator[Head]:
     pixels = {"fit": LETTERBOX, "fill": 0, "mean": (0.0,), "scale": (1.0,)}
     what = f"'{output.name}' is like MoveNet's"
     yield Head("movenet", what, 1, rows, pixels, ("person",))
+
+
+def _rtmo(ends: Ends) -> Iterator[Head]:
+    """RTMO: corners and score of each person [1, n, 5], and x, y and score of their points
+    [1, n, points, 3], both in pixels."""
+    named = {t.name: t for t in ends.outputs if t not in lengths_of(ends)}
+    if {*named} != {"dets", "keypoints"}:
+        return
+    boxes, points = named["dets"], named["keypoints"]
+    count = boxes.elements // 5
+    if boxes.shape != (1, count, 5) or points.shape[:2] != (1, count):
+        return
+    if points.shape[3:] != (POINT_FIELDS,) or count > MOST_ROWS:
+        return
+
+    def rows(to: Appender) -> str:
+        corners, score = to.add_all(ops.Split(2, (4, 1)), to.floats(boxes.name))
+        numbers = POINT_FIELDS * points.shape[2]
+        found = to.add(ops.Reshape((1, count, numbers)), to.floats(points.name))
+        label = only_found(to, ends, to.constant(np.zeros((1, count, 1))), count)
+        return with_image(to, label, score, corners, found)
+
+    labels = ("person",) if points.shape[2] == PERSON_POINTS[0] else ()
+    yield Head("rtmo", "outputs are RTMO's", 1, rows, X_PIXELS, labels)
 
 
 def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:

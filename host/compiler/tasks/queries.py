@@ -14,6 +14,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import (
     YOLO_LIMITS,
     Head,
+    Limits,
     sizes_of,
     suppressed,
     to_corners,
@@ -23,7 +24,7 @@ from edgekit.host.compiler.tasks.ssd import boxes_and_scores
 _MOST = 1000  # queries
 _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
 _ALL = 1.0  # overlap: no box is suppressed
-_LIMITS = (0.5, _ALL)  # of transformers' post_process_object_detection
+_LIMITS = Limits(0.5, _ALL)  # of transformers' post_process_object_detection
 _PIXELS = {"fit": STRETCH}
 _IMAGENET_PIXELS = {
     "fit": STRETCH,
@@ -71,6 +72,18 @@ def _head(
     return Head(name, f"outputs are like those of {name}", classes, rows, pixels, labels)
 
 
+def rf_detr(ends: Ends) -> Iterator[Head]:
+    """RF-DETR: `dets` [1, queries, 4] relative to the picture, and logits `labels`. Its scores
+    begin with a class for nothing, or end with one, so that only COCO's have names."""
+    named = {tensor.name: tensor for tensor in ends.outputs}
+    if {*named} != {"dets", "labels"}:
+        return
+    boxes, logits = named["dets"], named["labels"]
+    count = boxes.elements // 4
+    if boxes.shape == (1, count, 4) and logits.shape[:-1] == (1, count) and count <= _MOST:
+        yield _head("rf-detr", boxes, logits, ends, _IMAGENET_PIXELS, softmax=False)
+
+
 def joined_queries(ends: Ends) -> Iterator[Head]:
     """RT-DETR in Ultralytics' files: [1, queries, 4 + classes] with scores. Texts and other
     sequences have such shapes, too, so that boxes and scores must be joined there."""
@@ -88,7 +101,7 @@ def joined_queries(ends: Ends) -> Iterator[Head]:
         box, scores = to.add_all(ops.Split(2, (4, fields - 4)), to.floats(output.name))
         wide = to.add(ops.Mul(), box, to.constant(sizes_of(ends.image)))
         scores = to.add(ops.Transpose((0, 2, 1)), scores)
-        return suppressed(to, to_corners(to, wide), scores, (YOLO_LIMITS[0], _ALL))
+        return suppressed(to, to_corners(to, wide), scores, YOLO_LIMITS._replace(overlap=_ALL))
 
     what = f"'{output.name}' is like that of RT-DETR in Ultralytics' files"
     yield Head("rt-detr", what, fields - 4, rows, _PIXELS)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
+from edgekit.host.compiler.tasks.given import (
+    rows_of_paddle,
+    rows_of_yolov7,
+    tensorflow_detections,
+    torchvision_detections,
+    transformer_detections,
+    yolov4,
+)
 from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.instances import boxes_of_instances
-from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
+from edgekit.host.compiler.tasks.queries import joined_queries, rf_detr, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
 from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.text_map import text_map
@@ -29,6 +38,7 @@ _RECOGNIZERS = (
     end_to_end,
     one_box_of_a_cell,
     raw_grids,
+    raw_distances,
     fastest_det,
     nano_det,
     pico_det,
@@ -39,8 +49,15 @@ _RECOGNIZERS = (
     corners_and_scores,
     separate_ssd,
     separate_queries,
+    rf_detr,
     joined_queries,
     text_map,
+    tensorflow_detections,
+    torchvision_detections,
+    transformer_detections,
+    rows_of_yolov7,
+    rows_of_paddle,
+    yolov4,
 )
 
 

@@ -49,9 +49,8 @@ def _selected_rows(to: Appender, image: InputImage, output: Tensor) -> str:
     )
     xy = to.add(ops.Mul(), to.add(ops.Sub(), a, b), to.add(ops.Mul(), cos, sin))
     shapes = to.add(ops.Concat(2), found.label, center, xx, yy, xy)
-    least, overlap = YOLO_LIMITS
     selected = to.add(
-        ops.SelectRotated(min(KEEP, count), overlap, least),
+        ops.SelectRotated(min(KEEP, count), YOLO_LIMITS.overlap, YOLO_LIMITS.least),
         to.add(ops.Reshape((count, to.shape(shapes)[2])), shapes),
         to.add(ops.Reshape((count,)), found.score),
     )

@@ -49,9 +49,21 @@ class ClassMap:
 
 
 def class_map(ends: Ends) -> ClassMap | None:
-    """The only output that is a map of classes with the proportions of the input."""
+    """The output that is a map of classes with the proportions of the input, if just one is."""
     found = [each for t in ends.outputs for each in _maps_of(ends, t)]
-    return found[0] if len(found) == 1 else None
+    alike = len({(each.tensor.shape, each.axis) for each in found}) == 1 and found[0].classes == 1
+    # Those of U²-Net have the same map several times, the best one first.
+    return found[0] if len(found) == 1 or (alike and len(found) == len(ends.outputs)) else None
+
+
+def is_shares(ends: Ends, seen: ClassMap) -> bool:
+    """Whether each pixel of the input has the share of one class, or those of all, whose sum is 1.
+    One share may also be a depth or a distance: it is a proposal."""
+    if ends.image.channels == 1:
+        return False  # what makes a gray picture of another
+    whole = (seen.rows, seen.columns) == (ends.image.height, ends.image.width)
+    kind = ops.Logistic.kind if seen.classes == 1 else ops.Softmax.kind
+    return whole and seen.classes > 0 and ends.is_from(seen.tensor.name, kind)
 
 
 def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:

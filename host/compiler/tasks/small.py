@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from edgekit.device.runtime.agent.task import BGR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import Head, grid_of, selected, suppressed
+from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
 
 _FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
-_FASTEST_STRIDE, _FASTEST_LIMITS = 16, (0.65, 0.45)  # of its authors' program
+_FASTEST_STRIDE, _FASTEST_LIMITS = 16, Limits(0.65, 0.45, single=True)  # of its authors' program
 _STRIDES = (8, 16, 32, 64)
-_NANO_LIMITS = (0.35, 0.6)  # of its authors' program
-_PICO_LIMITS = (0.4, 0.5)  # of its authors' program
+_NANO_LIMITS = Limits(0.35, 0.6)  # of its authors' program
+_PICO_LIMITS = Limits(0.4, 0.5)  # of its authors' program
 _PICO_PIXELS = {
     "fit": STRETCH,
     "mean": (123.675, 116.28, 103.53),
@@ -76,7 +76,7 @@ def nano_det(ends: Ends) -> Iterator[Head]:
 
     def rows(to: Appender) -> str:
         scores, spread = to.add_all(ops.Split(2, (classes, width)), to.floats(output.name))
-        corners = _corners(to, spread, image, 0)
+        corners = corners_at(to, spread, image, 0, _STRIDES)
         return suppressed(to, corners, to.add(ops.Transpose((0, 2, 1)), scores), _NANO_LIMITS)
 
     what = f"'{output.name}' is like NanoDet-Plus's"
@@ -88,11 +88,11 @@ def pico_det(ends: Ends) -> Iterator[Head]:
     edges [1, cells, 4 times as many]."""
     image, shapes = ends.image, ends.shapes()
     levels = [image.cells(stride) for stride in _STRIDES]
-    sure = [name for name in shapes if ends.is_from(name, ops.Logistic.kind)]
-    spread = [name for name in shapes if name not in sure]
-    sure, spread = (sorted(names, key=lambda n: -shapes[n][1:2][0]) for names in (sure, spread))
     if not all(len(shape) == 3 and shape[0] == 1 for shape in shapes.values()):
         return
+    sure = [name for name in shapes if ends.is_from(name, ops.Logistic.kind)]
+    spread = [name for name in shapes if name not in sure]
+    sure, spread = (sorted(names, key=lambda n: -shapes[n][1]) for names in (sure, spread))
     if not all([shapes[name][1] for name in names] == levels for names in (sure, spread)):
         return
     classes, widths = ({shapes[n][2] for n in names} for names in (sure, spread))
@@ -103,17 +103,19 @@ def pico_det(ends: Ends) -> Iterator[Head]:
         scores, spreads = (
             to.add(ops.Concat(1), *map(to.floats, names)) for names in (sure, spread)
         )
-        corners = _corners(to, spreads, image, 0.5)
+        corners = corners_at(to, spreads, image, 0.5, _STRIDES)
         return suppressed(to, corners, to.add(ops.Transpose((0, 2, 1)), scores), _PICO_LIMITS)
 
     what = "scores and distances of each grid are like PicoDet's"
     yield Head("picodet", what, min(classes), rows, _PICO_PIXELS)
 
 
-def _corners(to: Appender, spread: str, image: InputImage, middle: float) -> str:
+def corners_at(
+    to: Appender, spread: str, image: InputImage, middle: float, strides: Sequence[int]
+) -> str:
     """Corners of boxes from distributions of the distances to their edges, in strides; the center
     of a cell is `middle` from its top left."""
-    cells, sides = grid_of(image, _STRIDES)
+    cells, sides = grid_of(image, strides)
     _, count, width = to.shape(spread)
     steps = np.arange(width // 4)
     spread = to.add(ops.Reshape((1, count, 4, len(steps))), spread)

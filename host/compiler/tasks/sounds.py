@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import KEYWORD, SOUNDS, TRANSCRIBE, VAD, TaskSpec
+from edgekit.device.runtime.agent.transcribe import LEAST_VARIANCE
 from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import features_file
+from edgekit.host.compiler.sidecars import PIXELS, config_folder, features_file
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.dictation import without_decoder
 from edgekit.host.compiler.tasks.features import on_samples, stated_features
+from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_wake_word
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -39,7 +42,8 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     """
     task, guesses, made = options.task, options.task == "guess", None
     if task in ("auto", "guess", TRANSCRIBE):
-        made = transcriber(path, graph, task == TRANSCRIBE, guesses)
+        made = without_decoder(path, graph, task == TRANSCRIBE)
+        made = made or transcriber(path, graph, task == TRANSCRIBE, guesses)
     if made is None and task in ("auto", "guess", KEYWORD) and is_open_wake_word(graph):
         made = open_wake_word(path, graph, task == "auto")
     if made is None and (guesses or task == VAD):
@@ -117,15 +121,39 @@ def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     if len(found) != 1:
         return None
     scores, notes = found[0], read_notes(path)
-    lists = [each for each in (*notes.labels, read_label_file(path)[0]) if each]
-    labels = next((each for each in lists if len(each) == _length(scores)), ())
+    lists = (*notes.labels, read_label_file(path)[0], read_config(path).labels)
+    labels = next((each for each in lists if each and len(each) == _length(scores)), ())
     if not asked and not labels:
         return None
-    rate = next((each.sample_rate for each in notes.inputs if each.sample_rate), 0)
+    about = read_json(config_folder(path) / PIXELS)
+    stated = about.get("sampling_rate")
+    rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
+    rate = next(iter(rates), stated if type(stated) is int and 1000 <= stated <= 192000 else 0)
     graph, name = _as_shares(graph, scores)
-    spec = TaskSpec(KEYWORD, inputs[0].name, name, labels=labels, rate=rate or _RATE)
+    if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
+        graph = _on_any_level(graph)
+    spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or _RATE)
     at = "at the rate in the file" if rate else f"at {_RATE} samples per second, which is usual"
     return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
+
+
+def _on_any_level(graph: Graph) -> Graph:
+    """The graph with samples of any level and offset as input: the model's own has the mean 0 and
+    the variance 1, as Wav2Vec2FeatureExtractor of Hugging Face makes it."""
+    own = graph.tensors[graph.inputs[0]]
+    count, name = _length(own), free_name(graph, "samples")
+    samples = Tensor(name, (1, count), DType.F32)
+    to = Appender(Graph(graph.name, {name: samples}, (), (name,), ()), "level")
+    share = to.constant([[1 / count]])
+    mean = to.add(ops.Mul(), to.add(ops.ReduceSum((1,), keep_dims=True), name), share)
+    centered = to.add(ops.Sub(), name, mean)
+    squares = to.add(ops.Mul(), centered, centered)
+    variance = to.add(ops.Mul(), to.add(ops.ReduceSum((1,), keep_dims=True), squares), share)
+    scale = to.add(ops.Sqrt(), to.add(ops.Add(), variance, to.constant([[LEAST_VARIANCE]])))
+    made = to.add(ops.Reshape(own.shape), to.add(ops.Div(), centered, scale))
+    front = to.with_output(made, own.name)
+    tensors, nodes = {**front.tensors, **graph.tensors}, (*front.nodes, *graph.nodes)
+    return replace(graph, tensors=tensors, nodes=nodes, inputs=(name,))
 
 
 def _as_shares(graph: Graph, scores: Tensor) -> tuple[Graph, str]:

@@ -16,6 +16,7 @@ from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.faces import is_ultra_face
 from edgekit.host.compiler.tasks.heads import (
     Head,
+    Limits,
     as_rows,
     prior_boxes,
     selected,
@@ -32,7 +33,8 @@ _TORCH_VGG_PIXELS = {
     "scale": (1.0,),
 }
 _LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
-_LIMITS = (0.4, 0.45)  # of pytorch-ssd's program
+_LIMITS = Limits(0.4, 0.45)  # of pytorch-ssd's program
+_LITE_LIMITS = Limits(0.4, 0.55)
 # Sizes of the boxes of SSD with VGG: torchvision's, and those of the paper for Pascal VOC.
 _COCO_SCALES = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
 _VOC_SCALES = (0.1, 0.2, 0.37, 0.54, 0.71, 0.88, 1.05)
@@ -110,17 +112,15 @@ def _decoded(image: InputImage, boxes: Tensor, scores: Tensor) -> Head:
 def _undecoded(image: InputImage, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
     _, count, outputs = scores.shape
     own = outputs != len(COCO_CATEGORIES) + 1  # torchvision's file is for COCO
-    for name, side, made, pixels, overlap in (
-        ("torchvision-ssd", 300, _vgg_priors(_COCO_SCALES), _TORCH_VGG_PIXELS, 0.45),
-        *((("ssd300", 300, _vgg_priors(_VOC_SCALES), _VGG_PIXELS, 0.45),) if own else ()),
-        ("torchvision-ssdlite", 320, _lite_priors(), _LITE_PIXELS, 0.55),
+    for name, side, made, pixels, limits in (
+        ("torchvision-ssd", 300, _vgg_priors(_COCO_SCALES), _TORCH_VGG_PIXELS, _LIMITS),
+        *((("ssd300", 300, _vgg_priors(_VOC_SCALES), _VGG_PIXELS, _LIMITS),) if own else ()),
+        ("torchvision-ssdlite", 320, _lite_priors(), _LITE_PIXELS, _LITE_LIMITS),
     ):
         if (len(made), side) != (count, image.width):
             continue
 
-        def rows(
-            to: Appender, priors: Array = made * side, limits: tuple[float, float] = (0.4, overlap)
-        ) -> str:
+        def rows(to: Appender, priors: Array = made * side, limits: Limits = limits) -> str:
             found = prior_boxes(to, to.floats(boxes.name), priors)
             shares = to.add(ops.Softmax(), to.floats(scores.name))
             return selected(to, found, _foreground(to, shares, outputs - 1), None, limits)

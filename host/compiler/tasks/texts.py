@@ -13,7 +13,7 @@ from edgekit.host.compiler.inputs import read_attached
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import POOLING, VOCABULARY, config_folder
+from edgekit.host.compiler.sidecars import DENSE, POOLING, VOCABULARY, config_folder
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -28,6 +28,12 @@ _MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
 # Outputs with the vector of a text, and with one for each token, by the names of exporters.
 _POOLED = re.compile("sentence_embedding|text_embeds|pooled|embedding", re.I)
 _CLS, _MEAN = "the first token", "the mean of all tokens"
+_MODE = "pooling_mode_"
+# The third is a multiple of the mean, which does not matter to a vector of length 1.
+_MODES = {
+    "cls_token": _CLS, "mean_tokens": _MEAN, "mean_sqrt_len_tokens": _MEAN, "cls": _CLS,
+    "mean": _MEAN,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,14 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
             )
         return None
     make = None if options.task == EMBED else _classifier(path, graph, options)
-    if make is None and options.task != CLASSIFY:
-        make = _embedder(path, graph, inputs)
+    try:
+        if make is None and options.task != CLASSIFY:
+            make = _embedder(path, graph, inputs)
+    except InputError as error:
+        if options.task == EMBED:
+            raise
+        note = f"gives no vectors of texts: {error}"
+        return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
     if make is None:
         return None
     made, kind, output, labels, source = make
@@ -110,7 +122,8 @@ def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | No
 
 
 def _embedder(path: Path, graph: Graph, inputs: _Inputs) -> _Made | None:
-    """One vector of length 1: a pooled output, or the pooled vectors of the tokens."""
+    """One vector of length 1: a pooled output, or the pooled vectors of the tokens. Raises
+    InputError if these are pooled in another way than the first token or the mean."""
     outputs = [graph.tensors[name] for name in graph.outputs]
     floats = [t for t in outputs if t.dtype is DType.F32 and max(t.shape, default=0) >= _LEAST]
     vectors = [t for t in floats if math.prod(t.shape) == max(t.shape)]
@@ -122,17 +135,35 @@ def _embedder(path: Path, graph: Graph, inputs: _Inputs) -> _Made | None:
     if pooled is not None:
         vector, how = pooled.name, f"the output '{pooled.name}'"
     elif len(states) == 1:
-        how = (
-            _CLS
-            if read_json(config_folder(path) / POOLING).get("pooling_mode_cls_token")
-            else _MEAN
-        )
+        how = _pooling(path)
         vector = _pooled(to, states[0], inputs.mask if how == _MEAN else "", how)
     else:
         return None
     name = free_name(graph, _EMBEDDING)
     made = to.with_output(unit_vector(to, to.tensor(vector)), name)
     return made, EMBED, name, (), f"gives their vectors by {how}"
+
+
+def _pooling(path: Path) -> str:
+    """How sentence-transformers pools the vectors of tokens; their mean if no file says so."""
+    folder = config_folder(path)
+    about = read_json(folder / POOLING)
+    asked = [name for name in about if name.startswith(_MODE) and about[name] is True]
+    modes = [name.removeprefix(_MODE) for name in asked]
+    if isinstance(about.get("pooling_mode"), str):  # in one word
+        modes = [about["pooling_mode"]]
+    known = {_MODES.get(mode, "") for mode in modes} or {_MEAN}
+    if len(modes) > 1 or "" in known:
+        raise InputError(
+            f"{POOLING}: expected pooling by {' or '.join(_MODES)}, found {', '.join(modes)}; "
+            "export the model with its pooling"
+        )
+    if (folder / DENSE).is_file():
+        raise InputError(
+            f"{DENSE}: expected no layer behind the pooling, found one that {path.name} lacks; "
+            "export the model with its pooling"
+        )
+    return known.pop()
 
 
 def _one(tensors: Sequence[Tensor]) -> Tensor | None:

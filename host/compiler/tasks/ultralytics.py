@@ -1,4 +1,5 @@
-"""Reads the metadata that Ultralytics' exporter writes into .onnx and .tflite files."""
+"""Reads the metadata that Ultralytics' exporter writes into .onnx and .tflite files, or next to
+them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from typing import Any
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs import read_attached
+from edgekit.host.compiler.sidecars import ULTRALYTICS, config_folder, read_sidecar
+from edgekit.host.compiler.tasks.plain_yaml import read_yaml
 
 _FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .tflite file
 _MOST_TEXT = 1 << 20
@@ -24,29 +27,36 @@ _MOST_PIXELS = 8192  # along an edge
 class Ultralytics:
     """`task` as Ultralytics names it, which YOLOv5's files do not, and the names of the classes;
     empty if unknown. `points` of a pose, and numbers of each: 2, or 3 with its visibility.
-    `size`: height and width of the picture."""
+    `size`: height and width of the picture. `source`: where it is stated."""
 
     task: str = ""
     labels: tuple[str, ...] = ()
     points: tuple[int, int] = (0, 0)
     size: tuple[int, ...] = ()
+    source: str = "the file's metadata"
 
 
 def read_ultralytics(path: Path) -> Ultralytics:
-    """The metadata of a model file; empty if it has none that can be read."""
+    """The metadata of a model file, or else of metadata.yaml next to it; empty if none can be
+    read."""
     if format_of(path) == "onnx":
         found: Mapping[str, Any] = onnx_metadata(path)
     else:
         found = next(filter(None, map(_parse, _attached_texts(path))), {})
+    source = Ultralytics.source
+    if "names" not in found:
+        found, source = _beside(path), ULTRALYTICS
     names, task = _value(found.get("names")), found.get("task")
     task = task if isinstance(task, str) else ""
+    names = dict(enumerate(names)) if isinstance(names, list) else names  # of old YOLOv5
     # Other exporters write entries of these names, too.
     if not isinstance(names, dict) or not (task or "stride" in found):
         return Ultralytics()
     by_number = {str(key): str(value) for key, value in names.items()}
     ordered = tuple(by_number.get(str(i), "")[:_MOST_LABEL] for i in range(len(by_number)))
     labels = ordered if all(map(str.isprintable, ordered)) else ()
-    return Ultralytics(task, labels, _points(_value(found.get("kpt_shape"))), _size(found))
+    points = _points(_value(found.get("kpt_shape")))
+    return Ultralytics(task, labels, points, _size(found), source)
 
 
 def _size(found: Mapping[str, Any]) -> tuple[int, ...]:
@@ -66,6 +76,11 @@ def _points(value: Any) -> tuple[int, int]:
 def _attached_texts(path: Path) -> list[str]:
     files = read_attached(path).files
     return [files[name].decode("utf-8", "replace") for name in _FILES if name in files]
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    data = read_sidecar(config_folder(path) / ULTRALYTICS, _MOST_TEXT)
+    return read_yaml((data or b"").decode("utf-8", "replace"))
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, OCR, POSE
+from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, OCR, POSE, SPEAK
 from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
+from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.lines import HEIGHTS, TURNED_SIZE, is_line_direction
@@ -20,6 +21,7 @@ from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
+from edgekit.host.compiler.tasks.voices import PHONEMES, is_voice, most_frames
 from edgekit.host.errors import InputError
 
 _TOKENS = 128  # of a text
@@ -37,18 +39,31 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
 
     Raises InputError as `import_model` does.
     """
+    if options.signature and is_dictation(path, options):
+        return dictation_graph(path, options)
+    rows = _rows_of_voice(path, options.shapes, options)
     try:
-        return import_model(path, options.shapes, options.signature, options.decoder)
+        return import_model(path, options.shapes, options.signature, options.decoder, rows)
     except InputError as error:
         known = options.task != "none" and not options.shapes
         found = _proposals(path, open_inputs(error), options) if known else iter(())
         shapes, why = next(found, ({}, ""))
         if not shapes:
             raise
-    graph = import_model(path, shapes, options.signature)
+    rows = _rows_of_voice(path, shapes, options)
+    graph = import_model(path, shapes, options.signature, max_rows=rows)
     given = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
     note = f"open shapes are {given}, {why}; --input-shape gives others"
     return replace(graph, notes=(*graph.notes, note))
+
+
+def _rows_of_voice(path: Path, shapes: Shapes, options: CompileOptions) -> int | None:
+    """The frames of a voice for so many phonemes, unless the option or the file says how many."""
+    if options.max_rows is not None or options.task not in ("auto", "guess", SPEAK):
+        return options.max_rows
+    if not is_voice(path):
+        return None
+    return most_frames(max((shape[-1] for shape in shapes.values() if shape), default=PHONEMES))
 
 
 def _proposals(
@@ -61,6 +76,8 @@ def _proposals(
     kinds = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
     if takes_tokens(kinds) and any((folder / n).is_file() for n in (TOKENIZER, VOCABULARY)):
         yield {each.name: (1, _TOKENS) for each in asked}, "for texts of as many tokens"
+    if is_voice(path):
+        yield {each.name: (1, PHONEMES) for each in asked}, "for so many phonemes"
     is_sound = not others and first.dtype is DType.F32 and len(first.shape or ()) == 2
     if is_sound and (speech := read_speech(path)) and speech.stated:
         length = SECONDS * speech.rate

@@ -13,9 +13,9 @@ from edgekit.host.compiler.ir.types import Array, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
-    YOLO_LIMITS,
     YOLO_PIXELS,
     Head,
+    Limits,
     as_rows,
     grid_of,
     selected,
@@ -26,10 +26,12 @@ from edgekit.host.compiler.tasks.heads import (
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
 MOST_ROWS = 1000  # of a model that selects its boxes itself
 POSE_FIELDS = 4 + 1 + 17 * 3  # a box and the points of a person, which are no classes
-_X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
-_X_LIMITS = (0.3, 0.45)  # of its authors' program for ONNX
+X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
+_X_LIMITS = Limits(0.3, 0.45, single=True, across=True)  # of its authors' program for ONNX
 _OTHER = "other"
-_V6_LIMITS = (0.4, 0.45)  # of its authors' program
+V5_LIMITS = Limits(0.25, 0.45, single=True)  # of the programs of YOLOv5 and YOLOv7
+_NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program
+_V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
 
 def anchor_free(ends: Ends) -> Iterator[Head]:
@@ -40,7 +42,7 @@ def anchor_free(ends: Ends) -> Iterator[Head]:
     _, fields, boxes = output.shape
     if fields in (0, 1, 2, 3, 4, POSE_FIELDS) or boxes not in box_counts(image, 1):
         return
-    if is_rotated(ends, output):
+    if is_rotated(ends, output) or numbers_of_points(ends, output):
         return
 
     def rows(to: Appender) -> str:
@@ -56,6 +58,15 @@ def is_rotated(ends: Ends, output: Tensor) -> bool:
     return len(sizes) > 1 and sizes[-1] == 1 and sizes != [4, 1]
 
 
+def numbers_of_points(ends: Ends, output: Tensor) -> int:
+    """How many numbers of points follow boxes and scores; 0 for none."""
+    *before, (last, numbers) = ends.parts(output.name) or (("", 0),)
+    if len(before) == 1:  # boxes and scores, which were joined before
+        before = [*ends.parts(before[0][0])]
+    scores = bool(before) and ends.is_from(before[-1][0], ops.Logistic.kind)
+    return numbers if scores and not ends.is_from(last, ops.Logistic.kind) else 0
+
+
 def anchored(ends: Ends) -> Iterator[Head]:
     """YOLOv5 and YOLOv7, decoded: [1, boxes, 5 + classes], three boxes of a cell. Files of older
     exporters also have the tensors of the grids, of five axes."""
@@ -68,16 +79,17 @@ def anchored(ends: Ends) -> Iterator[Head]:
 
     def rows(to: Appender) -> str:
         box, scores = _scored(to, to.floats(output.name), fields - 5)
-        return selected(to, box, scores, _unit(ends.image))
+        return selected(to, box, scores, _unit(ends.image), V5_LIMITS)
 
     yield Head("yolov5", f"'{output.name}' is like YOLOv5's", fields - 5, rows)
 
 
 def corners_and_scores(ends: Ends) -> Iterator[Head]:
-    """YOLO-NAS: corners [1, boxes, 4] in pixels, and scores [1, boxes, classes]."""
+    """YOLO-NAS: corners [1, boxes, 4] in pixels, and then scores [1, boxes, classes]. DAMO-YOLO has
+    the scores first, and other pixels."""
     if len(ends.outputs) != 2:
         return
-    boxes, scores = sorted(ends.outputs, key=lambda t: t.shape[2:] != (4,))
+    boxes, scores = ends.outputs
     count = _cells(ends.image, STRIDES[0])
     fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
     if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
@@ -85,7 +97,7 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
 
     def rows(to: Appender) -> str:
         each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
-        return suppressed(to, to.floats(boxes.name), each, YOLO_LIMITS)
+        return suppressed(to, to.floats(boxes.name), each, _NAS_LIMITS)
 
     what = "outputs are corners and scores like YOLO-NAS's"
     yield Head("yolo-nas", what, scores.shape[2], rows, {**YOLO_PIXELS, "channels": BGR})
@@ -157,13 +169,13 @@ def _yolox(image: InputImage, output: Tensor, strides: tuple[int, ...]) -> Head:
         return selected(to, box, scores, None, _X_LIMITS)
 
     what = f"'{output.name}' is like YOLOX's, whose boxes are not decoded"
-    return Head("yolox", what, classes, rows, _X_PIXELS)
+    return Head("yolox", what, classes, rows, X_PIXELS)
 
 
 def _decoded_yolox(output: Tensor) -> Head:
     what = f"'{output.name}' is like YOLOX's with decoded boxes"
     rows = partial(_decoded_rows, output=output, limits=_X_LIMITS)
-    return Head("yolox-decoded", what, output.shape[2] - 5, rows, _X_PIXELS)
+    return Head("yolox-decoded", what, output.shape[2] - 5, rows, X_PIXELS)
 
 
 def _yolov6(output: Tensor) -> Head:
@@ -172,7 +184,7 @@ def _yolov6(output: Tensor) -> Head:
     return Head("yolov6", what, output.shape[2] - 5, rows, YOLO_PIXELS)
 
 
-def _decoded_rows(to: Appender, output: Tensor, limits: tuple[float, float]) -> str:
+def _decoded_rows(to: Appender, output: Tensor, limits: Limits) -> str:
     box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
     return selected(to, box, scores, None, limits)
 

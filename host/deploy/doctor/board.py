@@ -11,7 +11,7 @@ from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor.propose import propose
 from edgekit.host.deploy.doctor.types import Finding, Verdict
-from edgekit.host.deploy.release import folder_advice, probe
+from edgekit.host.deploy.release import c_library_advice, folder_advice, probe
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board
 
@@ -78,6 +78,7 @@ def compare(
     yield _check_memory(found, profile)
     yield _check_disk(found)
     yield _check_folder(found, board)
+    yield _check_c_library(found)
     yield _check_python(found)
     yield _check_signatures(found)
     yield _check_clock(found, now)
@@ -88,7 +89,10 @@ def _check_machine(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.machine}, {', '.join(found.core_names) or 'unknown core'}"
     if found.machine != profile.arch:
         text = f"{seen}; profile {profile.name} is for {profile.arch}"
-        return Finding("machine", Verdict.FAIL, text, _another_profile(found))
+        fix = _another_profile(found)
+        if (found.machine, profile.arch) == ("armv7l", "aarch64"):
+            fix = "install a 64-bit system, which is faster, or give the board the profile a7"
+        return Finding("machine", Verdict.FAIL, text, fix)
     if profile.core and found.core_names and profile.core not in found.core_names:
         text = f"{seen}; profile {profile.name} is tuned for {profile.core}"
         return Finding("machine", Verdict.WARN, text, _another_profile(found))
@@ -175,6 +179,12 @@ def _check_folder(found: Probe, board: str) -> Finding:
         text = f"{found.folder}, {found.folder_trouble}; releases cannot run there"
         return Finding("folder", Verdict.FAIL, text, folder_advice(board, found))
     return Finding("folder", Verdict.OK, f"{found.folder}, writable, files may be executed")
+
+
+def _check_c_library(found: Probe) -> Finding:
+    if fix := c_library_advice(found):
+        return Finding("C library", Verdict.FAIL, f"{found.c_library}; no model can run", fix)
+    return Finding("C library", Verdict.OK, found.c_library or "not reported, or compatible")
 
 
 def _check_python(found: Probe) -> Finding:

@@ -20,7 +20,7 @@ from edgekit.host.deploy.release.inference import (
 )
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.deploy.release.preview import plan_deploy
-from edgekit.host.deploy.release.probed import folder_advice, probe
+from edgekit.host.deploy.release.probed import c_library_advice, folder_advice, probe
 from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls, check_name
 from edgekit.host.deploy.release.types import (
     ApplicationState,
@@ -70,6 +70,7 @@ __all__ = [
     "application_log",
     "application_status",
     "bench",
+    "c_library_advice",
     "check_name",
     "check_quiet",
     "count_instructions",

@@ -36,6 +36,7 @@ from edgekit.host.deploy.release.answers import Document
 from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls, check_name
 from edgekit.host.deploy.release.types import ApplicationState
 from edgekit.host.errors import InputError, TransferError
+from edgekit.kb.decoding import convert
 
 SETTINGS = "app.toml"
 MOST_BYTES = 64 << 20
@@ -258,7 +259,7 @@ class _OnBoard(Mapping[str, bytes]):
 def _load_settings(folder: Path) -> _Settings:
     file = folder / SETTINGS
     try:
-        found = msgspec.convert(tomllib.loads(read_file(file).decode()), _Settings)
+        found = convert(tomllib.loads(read_file(file).decode()), _Settings)
     except FileNotFoundError:
         raise InputError(
             f"{folder}: expected an application with {SETTINGS}, found none; make one: "

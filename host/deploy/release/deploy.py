@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
@@ -16,7 +18,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.release.answers import Document
 from edgekit.host.deploy.release.application import deployed_application, with_application
 from edgekit.host.deploy.release.enroll import enroll_host
-from edgekit.host.deploy.release.probed import check_folder, probed
+from edgekit.host.deploy.release.probed import check_c_library, check_folder, probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
 from edgekit.host.deploy.release.session import DeployLock, forget, is_stale, owner
 from edgekit.host.deploy.release.types import (
@@ -318,7 +320,9 @@ def plan_of(answer: Document, manifest: Manifest) -> DeployPlan:
 
 def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
     """IncompatibleError if the board's probe shows that it cannot run the release."""
-    check_folder(board, probed(probe))
+    found = probed(probe)
+    check_folder(board, found)
+    check_c_library(board, found)
     facts = BoardFacts(
         probe["machine"],
         frozenset(probe["features"]),
@@ -351,7 +355,9 @@ class _StateTimeout:
     def enter(self, state: str) -> None:
         """Restarts the timer for `state`, which the board has entered."""
         self._cancel_timer()
-        self._timer = threading.Timer(self._seconds[state], self._on_timeout, (state,))
+        # A cancelled timer's thread may live on for a while and must not keep the connection open.
+        late = functools.partial(_close_late, weakref.ref(self), state)
+        self._timer = threading.Timer(self._seconds[state], late)
         self._timer.daemon = True
         self._timer.start()
 
@@ -369,10 +375,16 @@ class _StateTimeout:
                 "see what the board is doing, then deploy again"
             ) from None
 
-    def _on_timeout(self, state: str) -> None:
+    def on_timeout(self, state: str) -> None:
+        """Closes the connection; called by the timer."""
         self._late = state
         self._transport.close()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _close_late(watched: weakref.ref[_StateTimeout], state: str) -> None:
+    if (timeout := watched()) is not None:
+        timeout.on_timeout(state)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from edgekit.device.runtime.agent.dictation import is_dictation
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
 from edgekit.device.runtime.agent.npz import Array
@@ -20,7 +21,7 @@ from edgekit.device.runtime.agent.specs import (
     tensor_of,
 )
 from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, number, text
-from edgekit.device.runtime.agent.task import TaskSpec, task_of
+from edgekit.device.runtime.agent.task import LISTEN, TaskSpec, task_of
 from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -76,8 +77,8 @@ class Served:
 
     def of(self, signature: str) -> tuple[ServedVariant, ...]:
         """The variants of a signature; InputError if it is unknown, or empty although the model has
-        several."""
-        return variants_of_signature(self.variants, signature)
+        several, and its task does not say which one is for inputs of users."""
+        return variants_of_signature(self.variants, signature, self.task)
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,12 @@ class Generated:
 Chosen = TypeVar("Chosen", bound=HasSignature)
 
 
-def variants_of_signature(variants: Sequence[Chosen], signature: str) -> tuple[Chosen, ...]:
-    """Like `chosen`, with this host's InputError."""
+def variants_of_signature(
+    variants: Sequence[Chosen], signature: str, task: TaskSpec | None
+) -> tuple[Chosen, ...]:
+    """Like `chosen`, with this host's InputError. The encoder hears what is said."""
+    if not signature and is_dictation(task, variants):
+        signature = LISTEN
     try:
         return chosen(variants, signature)
     except DeviceInputError as error:
@@ -147,18 +152,29 @@ class InferenceSession:
             self._note_replacement(document.get("current"))
         return {name: _to_numpy(array) for name, array in outputs.items()}, times
 
-    def tokens(self, value: str) -> dict[str, NDArray[Any]]:
+    def tokens(self, value: str | list[int]) -> dict[str, NDArray[Any]]:
         """The inputs that a model of texts takes for `value`, as its tokenizer on the board makes
-        them."""
+        them, or a voice for phonemes or their numbers."""
         _, inputs = self._request("tokens", {}, text=value)
         return {name: _to_numpy(array) for name, array in inputs.items()}
 
     def line(self, values: NDArray[Any]) -> Line:
         """The line of text that an output of a model for `ocr` says."""
         document, _ = self._request("line", {"values": values})
+        return self._line_of(document)
+
+    def _line_of(self, document: Document) -> Line:
         with self._close_on_error():
             keys = keys_of(document, "line", ("text", "score"))
             return Line(str(keys["text"]), number(keys["score"], "score"))
+
+    def transcribe(self, samples: NDArray[Any]) -> tuple[Line, float]:
+        """The text of at most a window of samples, f32 [n], by an encoder and a decoder
+        (agent/dictation.py), and the milliseconds that it took."""
+        document, _ = self._request("transcribe", {"samples": samples})
+        with self._close_on_error():
+            spent = integer(document.pop("ns", None), "ns", 0, 1 << 62)
+        return self._line_of(document), spent / 1e6
 
     def generate(
         self, prompt: str | Sequence[Mapping[str, str]], **sampling: object

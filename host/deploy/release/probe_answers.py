@@ -42,3 +42,4 @@ class ProbeAnswer(TypedDict):
     folder: Text
     folder_trouble: Text
     other_folder: Text
+    c_library: Text

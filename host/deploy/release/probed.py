@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,9 @@ from edgekit.device.runtime.agent.probe import Probe
 from edgekit.host.deploy.release.answers import Document
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.errors import IncompatibleError
+
+OLDEST_GLIBC = (2, 28)  # of the profiles' compile targets
+_OLDEST = ".".join(map(str, OLDEST_GLIBC))
 
 
 def probe(board: BoardCalls) -> Probe:
@@ -31,6 +35,26 @@ def check_folder(board: str, found: Probe) -> None:
             f"board '{board}': expected a folder whose files can be written and executed, found "
             f"{found.folder}, {found.folder_trouble}; {folder_advice(board, found)}"
         )
+
+
+def check_c_library(board: str, found: Probe) -> None:
+    """IncompatibleError if the board's C library cannot load what edgekit compiles."""
+    if fix := c_library_advice(found):
+        raise IncompatibleError(
+            f"board '{board}': expected the C library glibc {_OLDEST} or newer, found "
+            f"{found.c_library}; {fix}"
+        )
+
+
+def c_library_advice(found: Probe) -> str:
+    """Returns what to do about the board's C library; empty if it is new enough, or unknown."""
+    name, _, version = found.c_library.partition(" ")
+    if name == "musl":
+        return "install gcompat (on Alpine: apk add gcompat), or a system with glibc, as Debian"
+    if name == "glibc":
+        numbers = tuple(int(part) for part in re.findall("[0-9]+", version)[:2])
+        return "upgrade the board's system: Debian 10 has it" if numbers < OLDEST_GLIBC else ""
+    return "install a system with glibc, such as Debian" if name else ""
 
 
 def folder_advice(board: str, found: Probe) -> str:

@@ -4,6 +4,7 @@ from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.catalog import BoardSummary
 from edgekit.host.fleet.profiles.compare import ReleaseComparison, TimeChange, compare
 from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
+from edgekit.host.fleet.profiles.otlp import MetricsExporter
 from edgekit.host.fleet.profiles.pull import Pulled, pull, switch
 from edgekit.host.fleet.profiles.query import (
     CallTimes,
@@ -23,6 +24,7 @@ __all__ = [
     "BoardSummary",
     "Bus",
     "CallTimes",
+    "MetricsExporter",
     "ProfileServer",
     "ProfileStore",
     "ProfileWriter",

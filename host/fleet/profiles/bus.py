@@ -25,6 +25,7 @@ from edgekit.device.runtime.agent.batch import framed
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import EdgekitError, IncompatibleError, InputError, UnreachableError
+from edgekit.kb.decoding import decode_json
 
 REPLICAS = 3
 _PARTITIONS = 16
@@ -261,7 +262,7 @@ class Bus:
             entry = await self._bucket.get(key)
         except self._nats.js.errors.KeyNotFoundError:
             return Cursor(), 0
-        return msgspec.json.decode(entry.value, type=Cursor), int(entry.revision)
+        return decode_json(entry.value, Cursor), int(entry.revision)
 
     async def _move_cursor(self, key: str, revision: int, value: bytes) -> int | None:
         try:

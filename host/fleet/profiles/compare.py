@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.query import Source, asking
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _DRAWS = 4000
 _SEED = 20
@@ -97,8 +100,7 @@ def compare(store: Source, before: str, after: str) -> ReleaseComparison:
         )
         board_type, variant, threads, model = _common_subject(first, second, *found)
         key = [first, second, variant, threads]
-        rows = database.execute(_TIMES, key + key).fetchall()
-    times, kinds = _by_name(rows, first)
+        times, kinds = _by_name(database.sql(_TIMES, params=key + key).to_arrow_table(), first)
     boards, paired = _pair_boards(times[_WHOLE])
     counts = tuple(sum(len(side[i]) for side in boards.values()) for i in (0, 1))
     if min(counts) < _LEAST_BATCHES:
@@ -163,15 +165,19 @@ def _common_subject(
 _Times = tuple[dict[str, _Vector], dict[str, _Vector]]
 
 
-def _by_name(
-    rows: Sequence[Sequence[Any]], first: str
-) -> tuple[dict[str, _Times], Mapping[str, str]]:
-    """Sorted times by board, before and after, for each operator and for the complete inference."""
+def _by_name(found: pyarrow.Table, first: str) -> tuple[dict[str, _Times], Mapping[str, str]]:
+    """Sorted times by board, before and after, for each operator and for the complete inference.
+
+    The lists of times stay Arrow arrays: as Python's numbers, millions would need a GiB.
+    """
     times: dict[str, _Times] = {_WHOLE: ({}, {})}
     kinds = {}
-    for release, board, name, op, values in rows:
+    *keys, lists = found.columns
+    for (release, board, name, op), values in zip(
+        zip(*(key.to_pylist() for key in keys), strict=True), lists, strict=True
+    ):
         sides = times.setdefault(name, ({}, {}))
-        vector = np.maximum(np.sort(np.asarray(values, np.float64)), 1.0)
+        vector = np.maximum(np.sort(values.values.to_numpy().astype(np.float64)), 1.0)
         sides[0 if release == first else 1][board] = vector
         kinds[name] = op
     return times, kinds

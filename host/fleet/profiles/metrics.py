@@ -6,21 +6,15 @@ batch: it holds quantiles of its samples, from which no histogram can be made.
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from edgekit.device.runtime.exposition import Family, Labels, Number, exposition
-from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
-from edgekit.host.errors import InputError
+from edgekit.device.runtime.exposition import Family, Labels, Number
 from edgekit.host.fleet.profiles.batch import Batch
 
 _MOST_MODELS = 16  # of a board; the one heard of least recently is dropped
-_TOKEN = "metrics.token"
 _Samples = list[tuple[str, Labels, Number]]
 
 
@@ -63,6 +57,13 @@ class FleetMetrics:
                 if batch.spool != spool or batch.sequence > sequence:
                     _count(found, batch)
 
+    def boards(self, enrolled: Iterable[str]) -> list[tuple[str, float, Sequence[Batch]]]:
+        """Name, time of the last message (0 if there was none) and the newest batch of each model,
+        the last one last, of enrolled boards."""
+        with self._lock:
+            known = [(name, self._boards.get(name, _Board())) for name in enrolled]
+            return [(name, board.seen, list(board.newest.values())) for name, board in known]
+
     def families(self) -> list[Family]:
         """All metrics of boards, sorted by board."""
         with self._lock:
@@ -72,50 +73,22 @@ class FleetMetrics:
         return rows.families()
 
 
-def metrics_text(
+def fleet_families(
     fleet: FleetMetrics, enrolled: int, rollouts: Iterable[tuple[str, str, Mapping[str, int]]]
-) -> bytes:
-    """The page: what `fleet` knows, the number of enrolled boards, and for each rollout (id, model)
-    the boards in each state."""
+) -> list[Family]:
+    """What `fleet` knows, the number of enrolled boards, and for each rollout (id, model) the
+    boards in each state."""
     states: _Samples = [
         ("", {"rollout": rollout, "model": model, "state": state}, count)
         for rollout, model, counts in rollouts
         for state, count in sorted(counts.items())
     ]
-    return exposition(
-        [
-            _family("boards_enrolled", "gauge", "Boards that have a token.", [("", {}, enrolled)]),
-            *fleet.families(),
-            _family("rollout_boards", "gauge", "Boards of a rollout, by state.", states),
-        ]
-    )
-
-
-class ScrapeToken:
-    """The token with which Prometheus asks, in a file of the store that only its owner reads."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / _TOKEN
-        private_folder(folder)
-        with locked(self.path.with_suffix(".lock")):
-            if not self.path.exists():
-                self.path.touch(mode=0o600)
-                atomic_write(self.path, secrets.token_hex(32).encode() + b"\n")
-        try:
-            self._token = read_file(self.path).decode("ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            self._token = ""
-            found = str(error)
-        else:
-            found = f"{len(self._token)} characters"
-        if len(self._token) != 64:
-            raise InputError(
-                f"{self.path}: expected a token of 64 characters, found {found}; remove the file "
-                "to get a new one"
-            )
-
-    def matches(self, token: str | None) -> bool:
-        return token is not None and hmac.compare_digest(token, self._token)
+    enrolled_boards: _Samples = [("", {}, enrolled)]
+    return [
+        _family("boards_enrolled", "gauge", "Boards that have a token.", enrolled_boards),
+        *fleet.families(),
+        _family("rollout_boards", "gauge", "Boards of a rollout, by state.", states),
+    ]
 
 
 def _count(board: _Board, batch: Batch) -> None:

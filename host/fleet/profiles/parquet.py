@@ -37,6 +37,19 @@ _ENVIRONMENT = {
     **dict.fromkeys(("available_bytes", "resident_bytes"), _WHOLE),
     "throttled": _FLAG,
 }
+REPEATED_TEXTS = (
+    "board",
+    "release",
+    "model",
+    "model_sha256",
+    "profile",
+    "kit",
+    "cluster",
+    "governor",
+    "name",
+    "op",
+    "kernel",
+)
 _SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
 
 
@@ -53,6 +66,13 @@ def schema() -> pyarrow.Schema:
     kinds |= {"position": _WHOLE, "name": _TEXT, "op": _TEXT, "kernel": _TEXT}
     kinds |= dict.fromkeys(_SPREAD, _WHOLE)
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
+
+
+def encoded_schema() -> pyarrow.Schema:
+    """The same with dictionaries of `REPEATED_TEXTS`, which queries group and compare faster."""
+    pa, _ = libraries()
+    encoded = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([f.with_type(encoded) if f.name in REPEATED_TEXTS else f for f in schema()])
 
 
 def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:

@@ -19,7 +19,13 @@ from edgekit.device.runtime.arrays.calls import KINDS
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles.parquet import libraries, read_part, schema
+from edgekit.host.fleet.profiles.parquet import (
+    REPEATED_TEXTS,
+    encoded_schema,
+    libraries,
+    read_part,
+    schema,
+)
 
 _MEMORY = "1GB"
 _ADDRESSES = 3 << 29  # bytes; DuckDB does not count the values of expressions
@@ -209,6 +215,10 @@ def asking(store: Source) -> Iterator[Any]:
                 for path in paths:
                     read_part(path, store.remote)
             raise
+        except RuntimeError as error:
+            if "interrupted" not in str(error):
+                raise
+            raise KeyboardInterrupt from None  # DuckDB consumed the signal
 
 
 def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
@@ -217,7 +227,9 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
     rows: Any = schema().empty_table()
     if paths:
         files = [str(path) for path in paths]
-        rows = pyarrow.dataset.dataset(files, schema(), "parquet", filesystem=remote)
+        options = pyarrow.dataset.ParquetReadOptions(dictionary_columns=REPEATED_TEXTS)
+        form = pyarrow.dataset.ParquetFileFormat(read_options=options)
+        rows = pyarrow.dataset.dataset(files, encoded_schema(), form, filesystem=remote)
     database.register("rows", rows)
     database.execute("CREATE VIEW operators AS SELECT * FROM rows")
     # All rows of a batch share the same batch columns, so its first row represents it.

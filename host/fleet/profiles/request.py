@@ -48,9 +48,9 @@ class RequestHead:
         return (found[3] or "") if found else ""
 
     @property
-    def is_scrape(self) -> bool:
-        """Whether Prometheus asks for the metrics."""
-        return self.method == "GET" and self.path == "/metrics"
+    def is_for_boards(self) -> bool:
+        """Whether a board asks, not Prometheus or a person."""
+        return _PATH.fullmatch(self.path) is not None
 
     @property
     def token(self) -> str | None:
@@ -100,12 +100,15 @@ def page(status: HTTPStatus, body: bytes, kind: str, keeps: bool, seconds: float
 
 def head_of(status: HTTPStatus, length: int, kind: str, keeps: bool, extra: str = "") -> bytes:
     """The head of an answer with a body of `length` bytes; `extra` is one more header."""
-    lines = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        "Server: edgekit",
-        f"Content-Type: {kind}",
-        f"Content-Length: {length}",
-        *([extra] if extra else []),
-        *([] if keeps else ["Connection: close"]),
-    ]
-    return "\r\n".join((*lines, "", "")).encode()
+    lines = [f"Content-Length: {length}", *([extra] if extra else [])]
+    return _head(status, kind, *lines, *([] if keeps else ["Connection: close"]))
+
+
+def stream_head(kind: str) -> bytes:
+    """The head of an answer that lasts as long as the connection."""
+    return _head(HTTPStatus.OK, kind, "Cache-Control: no-store", "Connection: close")
+
+
+def _head(status: HTTPStatus, kind: str, *more: str) -> bytes:
+    first = f"HTTP/1.1 {status.value} {status.phrase}"
+    return "\r\n".join((first, "Server: edgekit", f"Content-Type: {kind}", *more, "", "")).encode()

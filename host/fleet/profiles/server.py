@@ -19,13 +19,13 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.exposition import CONTENT_TYPE
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.fleet.profiles.admission import ConnectionLimits, Crowd, Known, Quota
 from edgekit.host.fleet.profiles.bus import Bus
@@ -40,10 +40,12 @@ from edgekit.host.fleet.profiles.connection import (
     send,
     unpack,
 )
-from edgekit.host.fleet.profiles.metrics import FleetMetrics, ScrapeToken, metrics_text
+from edgekit.host.fleet.profiles.host_pages import HostPages
+from edgekit.host.fleet.profiles.live import Rollouts
+from edgekit.host.fleet.profiles.metrics import FleetMetrics
 from edgekit.host.fleet.profiles.parquet import libraries
 from edgekit.host.fleet.profiles.release_pages import ReleasePages
-from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer, page
+from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.tokens import Tokens
 from edgekit.host.fleet.updates import ReleaseFolder
@@ -66,7 +68,6 @@ _PAUSE_SECONDS = 0.1  # where the system has no more descriptors
 _BUSY_SECONDS = 30.0
 _COMPACT_EVERY = 32
 _LIMITS = ConnectionLimits()
-Rollouts = Callable[[], Iterable[tuple[str, str, Mapping[str, int]]]]
 
 
 def tokens_of(store: ProfileStore) -> Tokens:
@@ -89,9 +90,9 @@ def renew_certificate(store: ProfileStore) -> str:
 class ProfileServer:
     """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
     `most_bytes` or less, which it checks after `compact_every` streams. With a `bus`, batches are
-    published to it for writers, and only unreadable ones are stored here. `rollouts` returns id,
-    model and counts of states for /metrics. Boards fetch what the folder `releases`
-    offers. OSError if it cannot listen."""
+    published to it for writers, and only unreadable ones are stored here. /metrics and the live
+    page, `front`, show `rollouts`. Boards fetch what the folder `releases` offers. OSError if it
+    cannot listen."""
 
     def __init__(
         self,
@@ -102,14 +103,14 @@ class ProfileServer:
         bus: Bus | None = None,
         compact_every: int = _COMPACT_EVERY,
         limits: ConnectionLimits = _LIMITS,
-        rollouts: Rollouts = tuple,
+        rollouts: Rollouts | None = None,
         releases: ReleaseFolder | None = None,
+        front: bytes = b"",
     ) -> None:
         libraries()  # takes seconds on a busy host, for which no board should wait
         self.store = store
         self.tokens = tokens_of(store)
-        self.scrape_token = ScrapeToken(store.folder)
-        self._metrics, self._rollouts = FleetMetrics(time.time), rollouts
+        self._metrics = FleetMetrics(time.time)
         with contextlib.suppress(EdgekitError):  # damage, which those that read the rows report
             for summary in () if bus else store.boards():
                 self._metrics.remember(summary.board, summary.last)
@@ -137,6 +138,16 @@ class ProfileServer:
         self.port: int = self._listener.getsockname()[1]
         self._workers = ThreadPoolExecutor(_WORKERS, "profiles")
         self._release_pages = ReleasePages(releases, limits, self._workers)
+        self.host_pages = HostPages(
+            front,
+            self.tokens,
+            self._metrics,
+            releases.all_reports if releases else dict,
+            rollouts,
+            self.rates,
+            limits,
+            self._workers,
+        )
         self._worker_of_costly = ThreadPoolExecutor(1, "profiles")
         self._worker_of_merges = ThreadPoolExecutor(1, "merging")
 
@@ -283,15 +294,15 @@ class ProfileServer:
             while keeps:
                 try:
                     head = await read_head(reader, seconds)
-                    if head.is_scrape:
-                        await send(writer, await self._scrape(head), self._limits)
+                    if not head.is_for_boards:
+                        address, hold = connection.address, partial(self._hold, connection)
+                        await self.host_pages.serve(head, address, reader, writer, hold)
                         return
                     board = self._authenticate(head)
                     if wait := self.rates.wait(board):
                         raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
                     if waits:
-                        self._waiting.leave(connection.address, connection)
-                        place.enter_context(self._place(board, connection))
+                        place.enter_context(self._hold(connection, board))
                     seconds, waits = self._limits.silent_seconds, False
                     if head.release_page:
                         await self._release_pages.serve(head, board, reader, writer)
@@ -326,23 +337,11 @@ class ProfileServer:
             raise RefusedError(HTTPStatus.FORBIDDEN, "the token of another board")
         return board
 
-    async def _scrape(self, head: RequestHead) -> bytes:
-        """The answer to Prometheus, which connects again each time."""
-        if not self.scrape_token.matches(head.token):
-            raise RefusedError(HTTPStatus.UNAUTHORIZED, "the token of metrics.token is needed")
-        if wait := self.rates.wait("/metrics"):
-            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
-        loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(self._workers, self._metrics_page)
-        return page(HTTPStatus.OK, body, CONTENT_TYPE, keeps=False)
-
-    def _metrics_page(self) -> bytes:
-        return metrics_text(self._metrics, len(self.tokens.boards()), self._rollouts())
-
     @contextlib.contextmanager
-    def _place(self, board: str, connection: Connection) -> Iterator[None]:
+    def _hold(self, connection: Connection, board: str) -> Iterator[None]:
         """A place among the connections with a token. A board's newest connections replace its
         older ones, which it may have given up."""
+        self._waiting.leave(connection.address, connection)
         own = self._boards.setdefault(board, [])
         own.append(connection)
         for older in own[: -self._limits.of_board]:

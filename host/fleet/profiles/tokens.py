@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ from msgspec import Meta
 
 from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
 from edgekit.host.errors import InputError
+from edgekit.kb.decoding import decode_json
 
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 # Of each board, with spaces between; several until an enrollment has succeeded
@@ -118,7 +120,7 @@ class Tokens:
 
     def _decode(self, data: bytes) -> _Hashes:
         try:
-            return msgspec.json.decode(data, type=_Hashes)
+            return decode_json(data, _Hashes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._damage(str(error)) from None
 
@@ -127,6 +129,33 @@ class Tokens:
             f"{self.path}: expected the boards' tokens, found: {found}; "
             "remove it and enroll the boards again"
         )
+
+
+class FileToken:
+    """A token for programs and people, in a file of the store that only its owner reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        private_folder(path.parent)
+        with locked(self.path.with_suffix(".lock")):
+            if not self.path.exists():
+                self.path.touch(mode=0o600)
+                atomic_write(self.path, secrets.token_hex(32).encode() + b"\n")
+        try:
+            self._token = read_file(self.path).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            self._token = ""
+            found = str(error)
+        else:
+            found = f"{len(self._token)} characters"
+        if len(self._token) != 64:
+            raise InputError(
+                f"{self.path}: expected a token of 64 characters, found {found}; remove the file "
+                "to get a new one"
+            )
+
+    def matches(self, token: str | None) -> bool:
+        return token is not None and hmac.compare_digest(token, self._token)
 
 
 def _hash_token(token: str) -> str:

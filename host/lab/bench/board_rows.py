@@ -37,6 +37,7 @@ from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.model import ModelEstimate, run_model
 from edgekit.host.simulator.target import SimulatedCore, target_of
+from edgekit.kb.decoding import decode_json
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 Tell = Callable[[str], None]
@@ -115,7 +116,7 @@ class BoardSetup:
 def kept_row(model: Path, place: BoardSetup) -> BoardRow:
     """The stored row, possibly outdated."""
     try:
-        return msgspec.json.decode(_row_path(model, place).read_bytes(), type=BoardRow)
+        return decode_json(_row_path(model, place).read_bytes(), BoardRow)
     except (OSError, msgspec.MsgspecError):
         return _empty_row(model, place)
 

@@ -13,6 +13,7 @@ import msgspec
 from edgekit.host.common.text import printable
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
+from edgekit.kb.decoding import convert, decode_json
 
 SCHEMA = "edgekit.lock/1"
 _LEAST_COSINE = 1e-4  # a smaller loss of similarity is rounding
@@ -67,7 +68,7 @@ def read_lock(file: Path) -> Lock:
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise InputError(f"{file}: expected at most {_MOST_BYTES} bytes, found more")
-        lock = msgspec.json.decode(file.read_bytes(), type=Lock)
+        lock = decode_json(file.read_bytes(), Lock)
     except FileNotFoundError:
         raise InputError(
             f"{file}: expected a lock file, found none; write it: edgekit lock MODEL --board BOARD"
@@ -108,7 +109,7 @@ def options_of(document: Mapping[str, Any], folder: Path) -> CompileOptions:
             "write it again: edgekit lock"
         )
     try:
-        return msgspec.convert(values, CompileOptions, dec_hook=_keep_path)
+        return convert(values, CompileOptions, _keep_path)
     except msgspec.MsgspecError as error:
         raise InputError(
             f"lock file: expected compile options, found {error}; write it again: edgekit lock"

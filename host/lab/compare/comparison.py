@@ -116,7 +116,9 @@ def _golden_inputs(imported: Graph) -> Values:
 def _reference_graph(request: Request, made: PreparedGraph) -> tuple[Graph, str, bool]:
     """The reference, what it is, and whether it is a `float_twin`."""
     if request.reference is not None:
-        graph = import_model(request.reference, request.options.shapes)
+        graph = import_model(
+            request.reference, request.options.shapes, max_rows=request.options.max_rows
+        )
         return float_twin(graph), request.reference.name, True
     if (exact := made.base or made.exact or made.floats) is not None:
         return exact, "the model in float", False

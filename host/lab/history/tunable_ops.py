@@ -76,7 +76,7 @@ def tuning_task_of(
     """Raises InputError if the model cannot be compiled for the board."""
     current = table_of(board)
     table = replace(current, operators=())
-    source = import_model(model, options.shapes, options.signature)
+    source = import_model(model, options.shapes, options.signature, max_rows=options.max_rows)
     options = replace(options, threads=threads)
     today, usual = (prepare_graph(source, board, options, each) for each in (current, table))
     compiled = _compiled_methods(today, board, options, current)

@@ -116,7 +116,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0q001110 000iiiii000001nnnnnddddd", v_dup, base, "Vd vn", lane),
     EK_H("01011110 000iiiii000001nnnnnddddd", v_dup, base, "Vd vn", lane),
     EK_H("0q001110 000iiiii000011nnnnnddddd", v_dup_int, base, "Vd xn", lane),
-    EK_H("01001110 000iiiii000111nnnnnddddd", v_insert_int, base, "Vd vd xn", lane),
+    EK_H("01001110 000iiiii000111nnnnnddddd", v_insert_int, base, "Vd xn +vd", lane),
     EK_H("01101110 000iiiii0....1nnnnnddddd", v_insert, base, "Vd vd vn", lane),
     EK_H("0z001110 000iiiii001u11nnnnnddddd", v_to_int, base, "Xd vn", lane_to_integer),
 

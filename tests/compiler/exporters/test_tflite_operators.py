@@ -34,6 +34,7 @@ _REFUSED = [
     (Case(ops.Conv2D(), (tensor((1, 3, 3, 2)), floats(2, 1, 1, 2), None, tensor((1, 3, 3, 2)))),
      "one with a fused operator"),
     (Case(ops.MatMul(), (tensor((2, 3), DType.I32), tensor((3, 2), DType.I32))), "found s32"),
+    (Case(ops.Div(), (tensor((3,), DType.I64), tensor((3,), DType.I64))), "found s64"),
 ]  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def test_every_operator_with_a_name_has_a_case():
     assert not left, "add cases of these to tests/support/export_cases.py"
 
 
-@pytest.mark.parametrize(("case", "message"), _REFUSED, ids=["erf", "top_k", "fused", "s32"])
+@pytest.mark.parametrize(("case", "message"), _REFUSED, ids=["erf", "top_k", "fused", "s32", "s64"])
 def test_what_the_format_lacks_is_refused_by_name(case, message):
     with pytest.raises(InputError, match=f"node n0 \\({case.op.kind}\\) cannot.*{message}"):
         write_tflite(graph_of([case]))

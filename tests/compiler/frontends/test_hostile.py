@@ -75,7 +75,7 @@ TENSORS = {
     "weights that do not fit": ("w", {"shape": [3, 1, 1, 4]}, "weights of shape"),
     "too few bytes": ("w", {"data": b"1234"}, "expected 48 bytes for f32[4, 1, 1, 3], found 4"),
     "too many bytes": ("w", {"data": bytes(49)}, "found 49"),
-    "negative size of a constant": ("w", {"shape": [-4, 1, 1, -3]}, "sizes from 0"),
+    "negative size of a constant": ("w", {"shape": [-4, 1, 1, -3]}, "sizes of at least 0"),
     "buffer that is not there": ("w", {"buffer": 99}, "expected a buffer below"),
     "constant without data": ("w", {"data": None}, "expected tensor 1 (w) to be a constant"),
     "bias that does not fit": ("b", {"shape": [2, 2]}, "bias of shape"),
@@ -308,13 +308,14 @@ def test_a_pad_of_gigabytes_is_refused(files):
         graph_from_tflite(content, "m")
 
 
-def test_a_variable_without_a_first_value_is_refused(files):
+@pytest.mark.parametrize(("name", "shown"), [("v", "v"), ("v\v\0", r"v\\x0b\\x00")])
+def test_a_variable_without_a_first_value_is_refused(files, name, shown):
     tensors = [files.tensor("h", [], "RESOURCE"), files.tensor("y", [3])]
     ops = [
-        files.op("VAR_HANDLE", [], ["h"], "VarHandleOptions", {"SharedName": "v"}),
+        files.op("VAR_HANDLE", [], ["h"], "VarHandleOptions", {"SharedName": name}),
         files.op("READ_VARIABLE", ["h"], ["y"]),
     ]
-    with pytest.raises(InputError, match="variable v to have an initial value"):
+    with pytest.raises(InputError, match=f"variable {shown} to have an initial value"):
         graph_from_tflite(files.model(files.graph(tensors, ops, [], ["y"])), "m")
 
 

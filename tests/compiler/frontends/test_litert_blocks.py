@@ -155,7 +155,7 @@ def test_a_layer_of_8_bit_blocks_computes_in_f32(files):
         (("w", 0, 8), "dense constant of FLOAT16 or FLOAT32"),
         (("x", 0, 8), "dense constant of FLOAT16 or FLOAT32"),
         (("scale", "scale", 8), "dense constant of INT4"),
-        (("holes", 0, 8), "finite scales of blocks"),
+        (("holes", 0, 8), "finite block scales"),
         (("scale", "few", 8), "expected 32 zero points of blocks, found 2"),
     ],
 )

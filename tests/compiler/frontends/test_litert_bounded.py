@@ -209,7 +209,7 @@ def test_a_loop_by_the_number_is_refused(files):
     rest = [("WHILE", ["n", "z"], ["m", "w"], "WhileOptions", fields)]
     tensors = _WHOLE | {"m": ([2], "INT32")}
     content = _counting(files, rest, tensors, "w", [condition, body])
-    with pytest.raises(InputError, match="a loop whose number of iterations is constant"):
+    with pytest.raises(InputError, match="a loop with a constant limit of iterations"):
         graph_from_tflite(content, "m")
 
 

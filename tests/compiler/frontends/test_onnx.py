@@ -175,10 +175,12 @@ _X = _weights(2, 3, 4)
         (node("Cast", ["x"], ["y"], to=TensorProto.INT32), lambda x, b: x.astype(np.int32)),
         (node("CastLike", ["x", "n"], ["y"]), lambda x, b: x.astype(np.int64)),
         (node("EyeLike", ["e"], ["y"], k=1), lambda x, b: np.eye(3, 5, 1)),
+        (node("Celu", ["x"], ["y"]), lambda x, b: np.where(x < 0, np.expm1(x), x)),
+        (node("Swish", ["x"], ["y"]), lambda x, b: x / (1 + np.exp(-x))),
     ],
     ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else "",
 )  # fmt: skip
-def test_operators_whose_node_tests_have_other_types(made, expected, tmp_path):
+def test_operators_whose_node_tests_have_other_types_or_no_defaults(made, expected, tmp_path):
     b = _weights(2, 4, 5)
     constants = {
         "s": np.array([1, 2], np.float32), "n": np.array([3], np.int64),

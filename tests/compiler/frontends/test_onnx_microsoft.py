@@ -263,6 +263,10 @@ _CASES = [
         block_size=32,
     ),
     _case("MatMulNBits", [_f32(3, 64)], _u8(5, 2, 16), _f32(10), K=64, N=5, bits=4, block_size=32),
+    _case("FusedMatMul", [_f32(3, 2, 4, 5), _f32(2, 4, 5, 6)], transBatchA=1),
+    _case("FusedMatMul", [_f32(2, 3, 5), _f32(4, 2, 5)], transBatchB=1, transB=1),
+    _case("FusedMatMul", [_f32(5, 2, 3), _f32(5, 2, 4)], transA=1, transBatchA=1, transBatchB=1),
+    _case("FusedConv", [_f32(1, 2, 3, 4, 4)], _f32(3, 2, 2, 3, 3), _f32(3), activation="Relu"),
 ]
 
 

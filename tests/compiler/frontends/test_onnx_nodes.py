@@ -1,4 +1,4 @@
-"""One node test of the onnx package per operator, on the references; tests/long runs all."""
+"""A node test of the onnx package per operator and set of attributes; tests/long runs all."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _WITHOUT_A_TEST |= {
 
 
 @functools.cache
-def _first_of_each():
-    """Only the first test of each operator whose inputs edgekit can support.
+def _cases_of_each():
+    """For each operator, one test per set of attributes that it states: defaults matter, too.
 
     Building all of them takes seconds, which every process that merely collects tests would spend.
     """
@@ -45,8 +45,9 @@ def _first_of_each():
     for case in filter(is_claimed, all_cases()):
         kinds = operators_of(case)
         if len(kinds) == 1 and "training" not in case.name and "empty_set" not in case.name:
-            found.setdefault(kinds.pop(), case)
-    return found
+            stated = frozenset(a.name for node in case.model.graph.node for a in node.attribute)
+            found.setdefault(kinds.pop(), {}).setdefault(stated, case)
+    return {kind: [*cases.values()] for kind, cases in found.items()}
 
 
 _OWN = sorted(kind for kind in onnx_operators() if ":" not in kind and kind not in _WITHOUT_A_TEST)
@@ -55,14 +56,14 @@ _OWN += [f"ai.onnx.ml:{kind}" for kind in ("ArrayFeatureExtractor", "Binarizer",
 
 @pytest.mark.parametrize("kind", _OWN)
 def test_an_operator_is_what_onnx_says(kind, tmp_path):
-    case = _first_of_each()[kind]
-    graph, inputs = graph_of(case, tmp_path)
-    for each in (graph, run_passes(graph)[0]):
-        assert disagreement(case, evaluate(each, inputs).outputs) is None
+    for case in _cases_of_each()[kind]:
+        graph, inputs = graph_of(case, tmp_path)
+        for each in (graph, run_passes(graph)[0]):
+            assert disagreement(case, evaluate(each, inputs).outputs) is None, case.name
 
 
 def test_nothing_that_has_a_test_is_left_out():
-    assert _first_of_each().keys() == set(_OWN)
+    assert _cases_of_each().keys() == set(_OWN)
 
 
 def test_the_long_suite_judges_tests_whose_results_are_not_random(capsys):

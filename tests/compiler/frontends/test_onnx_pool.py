@@ -74,6 +74,21 @@ def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
         np.testing.assert_allclose(found[name], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(7, 5), (6, 4)])
+def test_values_return_to_an_image_that_the_windows_did_not_fill(size, tmp_path):
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        node("MaxPool", ["x"], ["most", "at"], **window),
+        node("MaxUnpool", ["most", "at", "shape"], ["y"], **window),
+    ]
+    shape = [2, 3, *size]
+    made = model(nodes, [value("x", shape)], ["y"], {"shape": np.array(shape)}, opset=19)
+    path = save(made, tmp_path)
+    x = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    (want,) = onnxruntime.InferenceSession(path).run(["y"], {"x": x})
+    np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)
+
+
 @pytest.mark.parametrize("kind", ["MaxPool", "LpPool", "AveragePool"])
 def test_an_image_smaller_than_the_window_is_refused(kind, tmp_path):
     made = node(kind, ["x"], ["y"], kernel_shape=[3, 2], dilations=[2, 1])

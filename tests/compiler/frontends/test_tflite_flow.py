@@ -86,6 +86,57 @@ def test_a_counted_loop_is_unrolled(files, litert):
     np.testing.assert_array_equal(found, litert(content, inputs)["y"])
 
 
+def early_end(files, counted=True):
+    """x += i while i < 5 (if counted) and the sum of x is below 8."""
+    loop = [files.tensor("i", [], "INT32"), files.tensor("x", [3])]
+    condition = files.graph(
+        [*loop, files.tensor("n", [], "INT32", np.array(5, np.int32)),
+         files.tensor("axes", [1], "INT32", np.zeros(1, np.int32)),
+         files.tensor("most", [], "FLOAT32", np.array(8, np.float32)),
+         files.tensor("sum", []), files.tensor("few", [], "BOOL"),
+         files.tensor("small", [], "BOOL"), files.tensor("go", [], "BOOL")],
+        [files.op("LESS", ["i", "n"], ["few"], "LessOptions"),
+         files.op("SUM", ["x", "axes"], ["sum"], "ReducerOptions"),
+         files.op("LESS", ["sum", "most"], ["small"], "LessOptions"),
+         files.op("LOGICAL_AND", ["few", "small"], ["go"], "LogicalAndOptions")],
+        ["i", "x"],
+        ["go" if counted else "small"],
+    )  # fmt: skip
+    body = files.graph(
+        [*loop, files.tensor("s", [], "INT32", np.array(1, np.int32)),
+         files.tensor("j", [], "INT32"), files.tensor("f", []), files.tensor("y", [3])],
+        [files.op("ADD", ["i", "s"], ["j"], "AddOptions"),
+         files.op("CAST", ["i"], ["f"]),
+         files.op("ADD", ["x", "f"], ["y"], "AddOptions")],
+        ["i", "x"],
+        ["j", "y"],
+    )  # fmt: skip
+    main = files.graph(
+        [files.tensor("i", [], "INT32", np.array(0, np.int32)), files.tensor("x", [3]),
+         files.tensor("n", [], "INT32"), files.tensor("y", [3])],
+        [files.op("WHILE", ["i", "x"], ["n", "y"], "WhileOptions",
+                  {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2})],
+        ["x"],
+        ["n", "y"],
+    )  # fmt: skip
+    return files.model(main, condition, body)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("start", [-9, 0, 1, 9])
+def test_a_counted_loop_may_end_early(files, litert, start):
+    content = early_end(files)
+    inputs = {"x": np.full(3, start, np.float32)}
+    found = evaluate(graph_from_tflite(content, "m"), inputs).outputs
+    for name, want in litert(content, inputs).items():
+        np.testing.assert_array_equal(found[name], want)
+
+
+def test_a_loop_that_only_data_end_is_refused(files):
+    with pytest.raises(InputError, match="a constant limit of iterations"):
+        graph_from_tflite(early_end(files, counted=False), "m")
+
+
 def test_a_loop_without_end_is_refused(files):
     with pytest.raises(InputError, match="at most 1024 iterations"):
         graph_from_tflite(counting(files, 3, step=0), "m")

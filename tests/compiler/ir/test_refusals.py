@@ -77,6 +77,7 @@ BOXES_AND_POSES = [
     (ops.DetectionOutput(), (f32(1, 4, 1, 4), SCORES), "1 or 2, 4"),
     (ops.DetectionOutput(keep=0), (f32(1, 5, 1, 4), SCORES), "numbers of boxes"),
     (ops.DetectionOutput(top_k=0), (f32(1, 5, 1, 4), SCORES), "numbers of boxes"),
+    (ops.DetectionOutput(across=True), (f32(1, 5, 1, 4), SCORES), "a box with one class"),
     (ops.DetectionOutput(2**24 + 1), (f32(1, 5, 1, 4), SCORES), "at most 16777216 detections"),
     (ops.DetectionOutput(2**23 + 1), (f32(2, 5, 1, 4), f32(2, 2, 5)), "at most 16777216"),
     (ops.DetectionOutput(), (f32(1, 2**24, 1, 4), f32(1, 1, 2**24)), "at most 16777216 detections"),

@@ -60,7 +60,7 @@ def test_three_boxes_of_a_cell_with_an_object_score(tmp_path):
     sure, classes = rng.random((3 * _CELLS, 1)) ** 2, rng.random((3 * _CELLS, 2)) ** 3
     output = np.concatenate([boxes, sure, classes], 1)[None].astype(np.float32)
     made = prepared(detector(tmp_path, {"output0": output}, _SIZE))
-    expected = best_boxes(boxes, (sure * classes).astype(np.float32), 0.25, 0.7)
+    expected = best_boxes(boxes, (sure * classes).astype(np.float32), 0.25, 0.45)
     assert len(expected) > 3
     same(rows_of(made), expected)
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.detectors import best_boxes, built, detector, scattered
 from tests.support.onnx_models import model, node, save, value
@@ -27,6 +28,7 @@ def _classifier(folder, count, size=(64, 64), name="y"):
         ("m.labels", "cat\r\ndog\r\nred hat"),
         ("m_labels.txt", "0 cat\n1 dog\n2 red hat\n"),
         ("coco.names", "0: cat\n1: dog\n2: red hat\n"),
+        ("m_class_map.csv", 'index,mid,display_name\n0,a,cat\n1,b,dog\n2,c,"red hat"\n'),
         ("labelmap.txt", "???\ncat\ndog\nred hat\n"),
     ],
 )
@@ -74,6 +76,8 @@ def test_labels_of_yolov5_are_in_a_file_without_a_task(tmp_path):
     path = detector(tmp_path, {"output0": output}, _SIZE, stride=32, names=names)
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("cat", "dog")
+    listed = prepared(detector(tmp_path, {"output0": output}, _SIZE, stride=32, names=["a", "b"]))
+    assert listed.task is not None and listed.task.labels == ("a", "b")  # as until 2022
     other = prepared(detector(tmp_path, {"output0": output}, _SIZE, names=names))
     assert other.task is not None and other.task.labels == ()
 
@@ -150,6 +154,31 @@ def test_corners_and_scores_of_all_cells(tmp_path):
     nodes = [node("Sigmoid", ["logits"], ["scores"])]
     made = prepared(built(tmp_path, parts, nodes, ["corners", "scores"], _SIZE))
     assert made.task is not None and "YOLO-NAS" in made.source and made.task.channels == "bgr"
-    expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7)
+    damo = built(tmp_path, parts, nodes, ["scores", "corners"], _SIZE)  # has other pixels
+    assert prepared(damo).task is None
+    expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7, single=False)
     assert len(expected) > 3
     same(rows_of(made), expected[:100])
+
+
+def test_sound_is_brought_to_the_level_that_a_configuration_states(tmp_path):
+    """As Wav2Vec2FeatureExtractor does; the model's output is the power of its input."""
+    nodes = [
+        node("Mul", ["x", "x"], ["squares"]),
+        node("ReduceMean", ["squares"], ["power"], axes=[1], keepdims=1),
+        node("MatMul", ["power", "weights"], ["logits"]),
+    ]
+    constants = {"weights": np.float32([[2, 0, 0]])}
+    path = save(model(nodes, [value("x", [1, 8000])], ["logits"], constants), tmp_path)
+    names = {"0": "angry", "1": "calm", "2": "sad"}
+    config = {"model_type": "wav2vec2", "id2label": names}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    pixels = {"do_normalize": True, "sampling_rate": 8000}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pixels))
+    made = prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.rate) == ("keyword", 8000)
+    assert made.task.labels == tuple(names.values())
+    sound = (0.1 + 0.05 * np.sin(np.arange(8000))).astype(np.float32)[None]
+    shares = evaluate(made.graph, {made.task.input: sound}).outputs[made.task.output]
+    expected = np.exp([2, 0, 0]) / np.exp([2, 0, 0]).sum()
+    assert np.abs(shares[0] - expected).max() < 1e-3

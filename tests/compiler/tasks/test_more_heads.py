@@ -30,10 +30,10 @@ def _cells(grids=_GRIDS):
     return [(x, y, s) for s, rows, columns in grids for y in range(rows) for x in range(columns)]
 
 
-def _check(path: Path, name: str, boxes, scores, limits, option: str = "") -> None:
+def _check(path: Path, name: str, boxes, scores, limits, option: str = "", **rule: bool) -> None:
     made = prepared(path, CompileOptions(task="detect", head=option))
     assert made.task is not None and name in made.source.lower()
-    expected = best_boxes(np.asarray(boxes), np.asarray(scores), *limits)
+    expected = best_boxes(np.asarray(boxes), np.asarray(scores, np.float32), *limits, **rule)
     assert len(expected) > 3
     same(rows_of(made), expected[:100])
 
@@ -79,7 +79,7 @@ _FLAT = np.array([1, 5 + _CLASSES, -1])
 def test_yolox_is_known_by_what_is_joined(tmp_path):
     levels, boxes, scores = _yolox(np.random.default_rng(0))
     path = built(tmp_path, {**levels, "flat": _FLAT}, _yolox_nodes(), ["raw"], _SIZE)
-    _check(path, "yolox's, whose boxes are not decoded", boxes, scores, (0.3, 0.45))
+    _check(path, "yolox's, whose boxes are not decoded", boxes, scores, (0.3, 0.45), across=True)
     task = prepared(path).task
     assert task is not None and (task.fit, task.channels) == ("corner", "bgr")
     assert (task.mean, task.scale) == ((0.0,), (1.0,))
@@ -100,7 +100,7 @@ def test_yolox_that_decodes_its_boxes(tmp_path):
         node("Concat", ["center", "size", "rest"], ["output"], axis=2),
     ]
     path = built(tmp_path, parts, [*_yolox_nodes(), *nodes], ["output"], _SIZE)
-    _check(path, "yolox's with decoded boxes", boxes, scores, (0.3, 0.45))
+    _check(path, "yolox's with decoded boxes", boxes, scores, (0.3, 0.45), across=True)
 
 
 def test_yolov6_has_ones_for_object_scores(tmp_path):
@@ -146,7 +146,10 @@ _ANCHORS = {
     "yolov5": "10,13 16,30 33,23 30,61 62,45 59,119 116,90 156,198 373,326",
     "yolov7": "12,16 19,36 40,28 36,75 76,55 72,146 142,110 192,243 459,401",
     "yolov3-tiny": "10,14 23,27 37,58 81,82 135,169 344,319",
+    "yolov4": "12,16 19,36 40,28 36,75 76,55 72,146 142,110 192,243 459,401",
+    "yolov4-tiny": "23,27 37,58 81,82 81,82 135,169 344,319",
 }
+_REACH = {"yolov4": (1.2, 1.1, 1.05), "yolov4-tiny": (1.05, 1.05)}  # "scale_x_y" of darknet's files
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,8 @@ _ANCHORS = {
     [
         ("yolov3", "planes", False),
         ("yolov3-tiny", "planes", False),
+        ("yolov4", "last", False),
+        ("yolov4-tiny", "rows", False),
         ("yolov5", "boxes", False),
         ("yolov7", "rows", True),
     ],
@@ -167,8 +172,10 @@ def test_grids_with_anchors(tmp_path, name, layout, sigmoid):
         for box, row, column in itertools.product(range(3), range(rows), range(columns)):
             tx, ty, tw, th, sure, *each = x[0, box, row, column].astype(float)
             (width, height), s = anchors[3 * level + box], _sigmoid
-            if name.startswith("yolov3"):
-                at = s(tx) + column, s(ty) + row
+            if name.startswith(("yolov3", "yolov4")):
+                reach = _REACH.get(name, (1, 1, 1))[level]
+                at = (reach * (s(t) - 0.5) + 0.5 + n for t, n in ((tx, column), (ty, row)))
+                at = tuple(at)
                 size = width * math.exp(tw), height * math.exp(th)
             else:
                 at = 2 * s(tx) - 0.5 + column, 2 * s(ty) - 0.5 + row
@@ -177,17 +184,18 @@ def test_grids_with_anchors(tmp_path, name, layout, sigmoid):
             scores.append(s(sure) * s(np.array(each)))
         if layout == "planes":
             x = x.transpose(0, 1, 4, 2, 3).reshape(1, -1, rows, columns)
+        elif layout == "last":
+            x = x.transpose(0, 2, 3, 1, 4)
         elif layout == "rows":
             x = x.transpose(0, 2, 3, 1, 4).reshape(1, rows, columns, -1)
         outputs[f"o{stride}"] = x
         nodes.append(node("Sigmoid", [f"o{stride}"], [f"s{stride}"]))
     names = [each.output[0] for each in nodes] if sigmoid else list(outputs)
     path = built(tmp_path, outputs, nodes if sigmoid else [], names[::-1], _SIZE)
-    possible = "yolov5 or yolov7" if sigmoid else "yolov3"
-    if name != "yolov3-tiny":
-        with pytest.raises(InputError, match=f"may be of {possible}"):
-            prepared(path, CompileOptions(task="detect"))
-    _check(path, name, boxes, scores, (0.25, 0.7), name)
+    possible = "yolov5, yolov7 or yolov7-tiny" if sigmoid else "yolov3"
+    with pytest.raises(InputError, match=f"may be of {possible}"):
+        prepared(path, CompileOptions(task="detect"))
+    _check(path, name, boxes, scores, (0.25, 0.45), name)
 
 
 def test_nanodet_has_distributions_of_distances(tmp_path):
@@ -217,7 +225,7 @@ def test_nanodet_has_distributions_of_distances(tmp_path):
     nodes.append(node("Concat", [f"f{s}" for s, *_ in grids], ["all"], axis=2))
     nodes.append(node("Transpose", ["all"], ["output"], perm=[0, 2, 1]))
     path = built(tmp_path, parts, nodes, ["output"], _SIZE)
-    _check(path, "nanodet", boxes, scores, (0.35, 0.6))
+    _check(path, "nanodet", boxes, scores, (0.35, 0.6), single=False)
     task = prepared(path).task
     assert task is not None and task.mean == (103.53, 116.28, 123.675)
 
@@ -238,7 +246,7 @@ def test_picodet_has_scores_and_distances_of_each_grid(tmp_path):
             boxes.append((x0 + (left + right) / 2, y0 + (up + down) / 2, left + right, up + down))
             scores.append(_sigmoid(each[0, at]))
     path = built(tmp_path, parts, nodes, names[::-1], _SIZE)
-    _check(path, "picodet", boxes, scores, (0.4, 0.5))
+    _check(path, "picodet", boxes, scores, (0.4, 0.5), single=False)
 
 
 def _queries(classes: int, seed: int):
@@ -260,7 +268,7 @@ def test_boxes_of_queries_are_not_suppressed(tmp_path, name, classes):
         scores = (shares / shares.sum(1, keepdims=True))[:, :-1]
     else:
         scores = _sigmoid(logits.astype(float))
-    _check(path, name, boxes * [96, 64, 96, 64], scores, (0.5, 2.0))
+    _check(path, name, boxes * [96, 64, 96, 64], scores, (0.5, 2.0), single=False)
     task = prepared(path).task
     assert task is not None and task.labels[17 if classes > 80 else 15] == "cat"
 
@@ -271,7 +279,7 @@ def test_queries_with_classes_of_their_own(tmp_path):
     with pytest.raises(InputError, match="may be of detr, deformable-detr or rt-detr"):
         prepared(path, CompileOptions(task="detect"))
     scores = _sigmoid(logits.astype(float))
-    _check(path, "rt-detr", boxes * [96, 64, 96, 64], scores, (0.5, 2.0), "rt-detr")
+    _check(path, "rt-detr", boxes * [96, 64, 96, 64], scores, (0.5, 2.0), "rt-detr", single=False)
 
 
 def test_queries_and_scores_in_one_output(tmp_path):
@@ -331,7 +339,7 @@ def test_offsets_to_priors(tmp_path, name):
     if side == 300:
         with pytest.raises(InputError, match="may be of torchvision-ssd or ssd300"):
             prepared(path, CompileOptions(task="detect"))
-    _check(path, name, boxes, scores, (0.4, overlap), name)
+    _check(path, name, boxes, scores, (0.4, overlap), name, single=False)
 
 
 def test_corners_and_shares_of_pytorch_ssd(tmp_path):
@@ -351,7 +359,7 @@ def test_corners_and_shares_of_pytorch_ssd(tmp_path):
     shares = np.exp(logits.astype(float))
     scores = (shares / shares.sum(1, keepdims=True))[:, 1:]
     boxes = np.concatenate([centers, 2 * half], 1) * 300
-    _check(path, "pytorch-ssd", boxes, scores, (0.4, 0.45))
+    _check(path, "pytorch-ssd", boxes, scores, (0.4, 0.45), single=False)
     task = prepared(path).task
     assert task is not None and (task.mean, task.scale) == ((127.0,), (128.0,))
 
@@ -367,7 +375,7 @@ def test_files_beside_the_model_decide(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(_PIXELS))
     shares = np.exp(logits.astype(float))
     scores = (shares / shares.sum(1, keepdims=True))[:, :-1]
-    _check(path, "by config.json", boxes * [96, 64, 96, 64], scores, (0.5, 2.0))
+    _check(path, "by config.json", boxes * [96, 64, 96, 64], scores, (0.5, 2.0), single=False)
     task = prepared(path).task
     assert task is not None and task.labels == ("ant", "bee", "cow", "dog")
     assert (task.mean, task.scale) == ((127.5, 102, 51), (25.5, 51, 127.5))

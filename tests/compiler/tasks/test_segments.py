@@ -64,3 +64,37 @@ def test_the_only_label_is_that_of_what_stands_out(tmp_path):
     (tmp_path / "labels.txt").write_text("selfie\n")
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("background", "selfie")
+
+
+def test_shares_of_one_class_are_a_proposal(tmp_path):
+    """U²-Net has seven such maps, the best one first."""
+    first, others = (np.random.default_rng(i).normal(0, 1, (1, 1, *_SIZE)) for i in (2, 3))
+    parts = {"a": first.astype(np.float32), "b": others.astype(np.float32)}
+    nodes = [node("Sigmoid", ["a"], ["x"]), node("Sigmoid", ["b"], ["y"])]
+    for outputs in (["x", "y"], ["x"]):
+        path = built(tmp_path, parts, nodes, outputs, _SIZE)
+        made = prepared(path)
+        assert made.task is not None and made.task.kind == "segment" and not made.task.labels
+        assert len(made.task.scale) == (3 if len(outputs) > 1 else 0)
+        assert "'x' may be the share of one class" in made.graph.notes[-1]
+        x = {"images": np.zeros((1, 3, *_SIZE), np.float32)}
+        (found,) = evaluate(made.graph, x).outputs[made.task.output]
+        np.testing.assert_array_equal(found, first[0, 0] > 0)
+        assert prepared(path, CompileOptions()).task is None
+
+
+def test_shares_of_all_classes_are_a_map(tmp_path):
+    scores = np.random.default_rng(4).normal(0, 1, (1, 2, *_SIZE)).astype(np.float32)
+    nodes = [node("Softmax", ["x"], ["y"], axis=1)]
+    made = prepared(built(tmp_path, {"x": scores}, nodes, ["y"], _SIZE))
+    assert made.task is not None and made.task.kind == "segment"
+    assert prepared(built(tmp_path, {"x": scores}, [], ["x"], _SIZE)).task is None
+
+
+def test_pixels_of_pascal_voc_are_a_proposal(tmp_path):
+    scores = np.zeros((1, 21, *_SIZE), np.float32)
+    path = built(tmp_path, {"x": scores}, [node("Identity", ["x"], ["y"])], ["y"], _SIZE)
+    made = prepared(path)
+    assert made.task is not None and made.task.fit == "stretch"
+    assert made.task.mean == (123.675, 116.28, 103.53) and len(made.task.labels) == 21
+    assert "pixels as PyTorch's models take them" in made.graph.notes[-1]

@@ -12,7 +12,8 @@ from edgekit.device.runtime.agent.clusters import find_clusters
 from edgekit.device.runtime.agent.probe import Probe
 from edgekit.host.deploy.doctor.board import compare
 from edgekit.host.deploy.doctor.types import Finding, Verdict
-from edgekit.kb.targets.board import load_board
+from edgekit.host.deploy.release.probed import OLDEST_GLIBC
+from edgekit.kb.targets.board import board_names, load_board
 from tests.support.boards_sys import PI4, RK3588, fake_board
 from tests.support.probes import JETSON_NANO
 
@@ -42,6 +43,9 @@ def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> Non
     ("change", "check", "verdict", "said"),
     [
         ({"machine": "armv7l"}, "machine", Verdict.FAIL, "armv7l"),
+        ({"c_library": "musl"}, "C library", Verdict.FAIL, "musl; no model can run"),
+        ({"c_library": "glibc 2.27"}, "C library", Verdict.FAIL, "glibc 2.27"),
+        ({"c_library": "another"}, "C library", Verdict.FAIL, "another"),
         ({"core_names": ("cortex-a53",)}, "machine", Verdict.WARN, "cortex-a57"),
         ({"features": ("fp",)}, "cpu features", Verdict.FAIL, "asimd"),
         ({"cores": 2}, "cores", Verdict.INFO, "2 usable"),
@@ -66,6 +70,23 @@ def test_differences_are_reported_with_a_fix(
     assert said in found[check].found
     assert found[check].fix
     assert all(f.verdict is Verdict.OK for name, f in found.items() if name != check)
+
+
+def test_the_fix_fits_what_was_found() -> None:
+    def fix(check: str, **change: Any) -> str:
+        return findings(replace(A57, **change), "a57")[check].fix
+
+    assert "apk add gcompat" in fix("C library", c_library="musl")
+    assert "Debian 10" in fix("C library", c_library="glibc 2.9")
+    assert "install a 64-bit system" in fix("machine", machine="armv7l")
+    for enough in ("glibc 2.28", "glibc 2.100.1", ""):
+        assert not fix("C library", c_library=enough)
+
+
+def test_all_targets_need_the_same_glibc() -> None:
+    oldest = ".".join(map(str, OLDEST_GLIBC))
+    for name in board_names()[1:]:
+        assert load_board(name).target.endswith(f".{oldest}"), name
 
 
 def test_shorter_vectors_than_compiled_for_fail() -> None:

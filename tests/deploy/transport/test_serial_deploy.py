@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_a_plan_comes_over_the_console(board: Device, tiny: TinyBundle) -> None:
     assert "model.so" in board.plan(tiny()).send
     board.deploy(tiny())
     assert board.plan(tiny()).unchanged
+
+
+def test_the_console_is_free_when_the_device_is_gone(
+    console: TtyBoard, trusted: SigningKey, tiny: TinyBundle
+) -> None:
+    gc.disable()  # whose moment nobody can foresee
+    try:
+        _deploy_and_forget(console, trusted, tiny())
+        again = SerialTransport(console.target())
+        assert again.run(["true"], deadline=60).exit_code == 0
+        again.close()
+    finally:
+        gc.enable()
+
+
+def _deploy_and_forget(console: TtyBoard, trusted: SigningKey, bundle: Bundle) -> None:
+    device = Device(SerialTransport(console.target()))
+    enroll(device, trusted.public)
+    assert device.deploy(bundle).release.changed
 
 
 def test_a_session_has_the_console_for_itself(board: Device, tiny: TinyBundle) -> None:

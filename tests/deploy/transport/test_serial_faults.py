@@ -194,6 +194,7 @@ def test_line_that_does_not_come_back(tmp_path: Path) -> None:
         transport = SerialTransport(board.target())
         with (
             ends_by_itself(),
-            pytest.raises(UnreachableError, match=r"expected to open socket://.* refused"),
+            # The latter on a machine that is too busy to get to the cut.
+            pytest.raises(UnreachableError, match=r"open socket://.* refused|finish within 6 s"),
         ):
             transport.put(os.urandom(100_000), "file", deadline=6)

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.compiler import lowering
+from edgekit.host.compiler.codegen.emit import kernels_of, parts_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.kb.targets.board import load_board
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.kb.targets.board import load_board, load_profile
 from edgekit.kb.targets.isa import isa_names, isa_of
 from tests.support.kernel_runs import (
     KEEPS_NAN,
-    PLAIN_C,
+    VARIANTS,
     build,
     check,
     check_nan,
@@ -28,13 +31,18 @@ from tests.support.places import few_or_all
 
 _SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
 
+# Graphs of test_nna.py, test_sparse.py and test_half.py in tests/cross reach these.
+_IN_OTHER_GRAPHS = re.compile(r"nna/|sparse/(pieces|spmm|spmv)\.c|layout/transpose2\.c")
 
-# The sanitizers run kernels of plain C by default.
-_VECTORS = [family for family in FAMILIES if not re.match(PLAIN_C, family)]
+# Those that by default run nowhere else, x86's products, and every primitive of its vector headers.
+# The sanitizers run most of the others here, and tests/cross runs them on other cores.
+_OWN = re.compile(
+    f"{VARIANTS}|(conv|dense)_(f32|8bit)$|unary|every_function|softmax|transpose$|pruned_i8"
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", few_or_all(FAMILIES, _VECTORS))
+@pytest.mark.parametrize("family", few_or_all(FAMILIES, filter(_OWN.match, FAMILIES)))
 @pytest.mark.parametrize("board", x86_params())
 def test_kernels_equal_the_reference(board, family, tmp_path):
     graph = random_graph(family, 24, seed=len(family))
@@ -43,6 +51,21 @@ def test_kernels_equal_the_reference(board, family, tmp_path):
     check(graph, run_here(folder, inputs), inputs)
     if family in KEEPS_NAN:
         check_nan(graph, run_here(folder, with_nan(inputs)), with_nan(inputs))
+
+
+@pytest.mark.slow
+def test_a_random_graph_reaches_every_file_of_kernels():
+    core = load_board("a57")
+    graphs = [(core, random_graph(family, 16, seed=len(family) + 1)) for family in FAMILIES]
+    masked = load_profile("x86-64-v4")  # the only one whose loads have masks
+    graphs.append((masked, random_graph("channels_first_depthwise", 24, seed=24)))
+    plans = [lower(graph, board) for board, graph in graphs]
+    reached = {k.source for plan in plans for k in (*kernels_of(plan), *parts_of(plan))}
+    sources = re.compile(r'"(\w+/[\w/]+\.c)"')
+    rules = Path(lowering.__path__[0]).rglob("*.py")
+    named = {source for rule in rules for source in sources.findall(rule.read_text())}
+    missing = [name for name in named - reached if not _IN_OTHER_GRAPHS.match(name)]
+    assert missing == [], "let a generator in tests/support meet the condition of their lowering"
 
 
 _SHARED = [

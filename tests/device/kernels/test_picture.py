@@ -36,7 +36,7 @@ def _resized(pixels, width, height):
 
 def _expected(pixels, size, fit, fill, channels):
     width, height = size
-    placed = place(pixels.shape[1::-1], width, height, fit)
+    placed = place(pixels.shape[1::-1], width, height, *fit)
     made = np.full((height, width, 3), float(fill))
     resized = _resized(pixels, placed.width, placed.height)
     top, left = max(-placed.top, 0), max(-placed.left, 0)
@@ -46,11 +46,11 @@ def _expected(pixels, size, fit, fill, channels):
     return made if channels == 3 else made @ [[0.299], [0.587], [0.114]]
 
 
-@pytest.mark.parametrize("fit", ["stretch", "letterbox", "crop"])
+@pytest.mark.parametrize(("fit", "zoom"), [("stretch", 1.3), ("letterbox", 1), ("crop", 1)])
 @pytest.mark.parametrize("planes", [False, True])
 @pytest.mark.parametrize("kind", [np.float32, np.uint8])
 @pytest.mark.parametrize("channels", [3, 1])
-def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels):
+def test_every_pixel_is_where_numpy_puts_it(library, fit, zoom, planes, kind, channels):
     rng = np.random.default_rng(0)
     for source, size in (
         ((1, 1), (1, 1)), ((1, 1), (5, 3)), ((7, 5), (7, 5)), ((9, 4), (300, 257)),
@@ -58,7 +58,7 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
     ):  # fmt: skip
         pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
         table = np.stack([np.arange(256)] * channels).astype(np.uint8)
-        placed = place(source, *size, fit)
+        placed = place(source, *size, fit, zoom)
         made = np.zeros((channels, *size[::-1]) if planes else (*size[::-1], channels), kind)
         picture = Picture(
             pixels.ctypes.data, *source, 3 * source[0], placed.left, placed.top, placed.width,
@@ -67,7 +67,7 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
         )  # fmt: skip
         assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
         found = made.transpose(1, 2, 0) if planes else made
-        expected = _expected(pixels, size, fit, 114, channels)
+        expected = _expected(pixels, size, (fit, zoom), 114, channels)
         np.testing.assert_allclose(found.astype(float), expected, atol=2.1)
 
 

@@ -32,7 +32,7 @@ from tests.support.gemm_cases import (
 )
 from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
-from tests.support.kernel_runs import check
+from tests.support.kernel_runs import VARIANTS, check
 from tests.support.nna_graphs import layers, products
 from tests.support.op_cases import Case, quant, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
@@ -50,12 +50,9 @@ pytestmark = pytest.mark.sanitizers
 # These families cover most primitives of the vector headers.
 _VECTORS = re.compile("softmax|unary|binary|quantized_function|transpose$|resize")
 
-
 # Other operators of kernels that these families, or products_stay_in_bounds, call as well.
 _VARIANTS = re.compile(
-    "channels_first_depthwise_in_place|conv_hybrid|dense_hybrid|depthwise_seven|dynamic|"
-    "every_operand|large_window|loop|mean_of_sums|outlier_layer|quantized_totals|recurrent_8bit|"
-    "transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
+    f"{VARIANTS}|channels_first_depthwise_in_place|loop|outlier_layer|recurrent_8bit"
 )
 
 

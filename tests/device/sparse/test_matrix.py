@@ -271,6 +271,7 @@ _LARGE = """
 import sys
 import numpy as np
 from edgekit.device import SparseMatrix
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 
 rows, each = (int(word) for word in sys.argv[1:])
 rng = np.random.default_rng(0)
@@ -278,7 +279,8 @@ start = np.arange(rows + 1, dtype=np.int64) * each
 index = rng.integers(0, rows // each, rows * each, np.int32)
 index += np.tile(np.arange(each, dtype=np.int32) * (rows // each), rows)
 data = np.ones(rows * each, np.float32)
-matrix = SparseMatrix.from_csr(start, index, data, (rows, rows))
+# In one part: in how many it is by default depends on the core's caches.
+matrix = SparseMatrix.from_csr(start, index, data, (rows, rows), BlockSettings(8))
 size = sum(a.nbytes for a in (start, index, data))
 del start, index, data
 y = matrix.matvec(np.ones(rows, np.float32), 2)

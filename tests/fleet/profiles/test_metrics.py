@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import ssl
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +15,15 @@ import pytest
 
 from edgekit.device.runtime.agent.batch import batch_bytes
 from edgekit.device.runtime.application import DeviceError, Metrics
-from edgekit.device.runtime.exposition import CONTENT_TYPE
+from edgekit.device.runtime.exposition import CONTENT_TYPE, exposition
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore
 from edgekit.host.fleet.profiles.batch import Batch, decode_batch
-from edgekit.host.fleet.profiles.metrics import FleetMetrics, ScrapeToken, metrics_text
+from edgekit.host.fleet.profiles.metrics import FleetMetrics, fleet_families
+from edgekit.host.fleet.profiles.tokens import FileToken
 from tests.support.exposition import Metric, parse
-from tests.support.patience import AMPLE
 from tests.support.profile_batches import SPOOL, batch
-from tests.support.profile_servers import post, running_server
+from tests.support.profile_servers import ask, post, running_server
 
 _DOCS = Path(__file__).parents[3] / "docs" / "monitoring"
 _ROLLOUTS = [("20261127-120000-abcd", 'a "quoted" model', {"done": 3, "failed": 1})]
@@ -49,7 +46,7 @@ def arrived(sequence: int, dropped: int = 0, **subject: str) -> Batch:
 
 
 def page_of(fleet: FleetMetrics) -> dict[str, Metric]:
-    return parse(metrics_text(fleet, 5, _ROLLOUTS))
+    return parse(exposition(fleet_families(fleet, 5, _ROLLOUTS)))
 
 
 def application() -> Metrics:
@@ -137,7 +134,7 @@ def test_the_dashboard_and_the_alerts_name_only_metrics_that_exist(fleet: FleetM
 
 def test_prometheus_own_reader_reads_the_pages(fleet: FleetMetrics) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
-    for text in (metrics_text(fleet, 5, _ROLLOUTS), application().text()):
+    for text in (exposition(fleet_families(fleet, 5, _ROLLOUTS)), application().text()):
         ours = parse(text)
         theirs = list(parser.text_string_to_metric_families(text.decode()))
         samples = {
@@ -149,12 +146,12 @@ def test_prometheus_own_reader_reads_the_pages(fleet: FleetMetrics) -> None:
 
 
 def test_a_token_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    token = ScrapeToken(tmp_path / "store")
+    token = FileToken(tmp_path / "store" / "metrics.token")
     assert stat.S_IMODE(token.path.stat().st_mode) == 0o600
-    assert ScrapeToken(tmp_path / "store").matches(token.path.read_text().strip())
+    assert FileToken(tmp_path / "store" / "metrics.token").matches(token.path.read_text().strip())
     token.path.write_bytes(b"\n")
     with pytest.raises(InputError, match="expected a token of 64 characters, found 0"):
-        ScrapeToken(tmp_path / "store")
+        FileToken(tmp_path / "store" / "metrics.token")
 
 
 @pytest.fixture
@@ -164,31 +161,18 @@ def server(tmp_path: Path) -> Iterator[ProfileServer]:
         yield found
 
 
-def scrape(server: ProfileServer, token: str, path: str = "/metrics") -> tuple[int, str, bytes]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", server.port, timeout=AMPLE, context=context
-    )
-    with closing(connection):
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        return answer.status, answer.headers["Content-Type"], answer.read()
-
-
 @pytest.mark.slow
 def test_only_who_has_the_token_reads_the_metrics(server: ProfileServer) -> None:
     board = server.tokens.issue("x")
     body = zlib.compress(batch_bytes(batch(1), SPOOL, 1, 0, 0))
     assert post(server.port, "x", board, body)
     for wrong in (board, "0" * 64, ""):
-        assert scrape(server, wrong)[0] == 401
-    token = server.scrape_token.path.read_text().strip()
-    status, kind, text = scrape(server, token)
+        assert ask(server.port, "/metrics", wrong)[0] == 401
+    token = server.host_pages.scrape_token.path.read_text().strip()
+    status, kind, text = ask(server.port, "/metrics", token)
     assert (status, kind) == (200, CONTENT_TYPE)
     found = parse(text)
     assert found["edgekit_batches_total"].value("edgekit_batches_total", board="x") == 1
     assert found["edgekit_boards_enrolled"].value("edgekit_boards_enrolled") == 1
-    assert scrape(server, token, "/v1/boards/x/profiles")[0] == 404
+    assert ask(server.port, "/v1/boards/x/profiles", token)[0] == 404
     assert not post(server.port, "x", token, body)

@@ -11,6 +11,7 @@ import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import ProfileStore, export, query
+from edgekit.host.fleet.profiles.query import asking
 from tests.support.profile_batches import named, stream
 
 pytest.importorskip("pyarrow")
@@ -130,11 +131,17 @@ def test_what_csv_cannot_hold_is_named(store: ProfileStore, tmp_path: Path) -> N
         assert export(store, tmp_path / "o.json", sql) == 1
 
 
-@pytest.mark.parametrize("exported", [False, True])
-def test_sigint_ends_a_query(store: ProfileStore, tmp_path: Path, exported: bool) -> None:
+@pytest.mark.parametrize("where", ["query", "export", "asking"])
+def test_sigint_ends_a_query(store: ProfileStore, tmp_path: Path, where: str) -> None:
     sql = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
     interruption = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interruption.start()
     with pytest.raises(KeyboardInterrupt):
-        export(store, tmp_path / "x.csv", sql) if exported else query(store, sql, 10)
+        if where == "query":
+            query(store, sql, 10)
+        elif where == "export":
+            export(store, tmp_path / "x.csv", sql)
+        else:
+            with asking(store) as connection:
+                connection.execute(sql)
     interruption.join()

@@ -116,7 +116,7 @@ class WinogradWeights:
             return 0.0
         line_ns = LINE / core.dram.core_gb_s
         products = _LINE_VECTORS * self.work.tile.mr
-        products_ns = products / (reached(core.name, core.order == "in") * core.clock_mhz * 1e-3)
+        products_ns = products / _speed(core)
         return 0.0 if products_ns >= _HIDDEN * line_ns else self._cost_of_lines(size, line_ns, core)
 
     def _cost_of_tiles(self, size: int) -> float:

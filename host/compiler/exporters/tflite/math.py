@@ -67,9 +67,16 @@ def activated(code: str, options: str) -> Row:
 
 
 writes(ops.Add)(activated("ADD", "AddOptions"))
-writes(ops.Div)(floats_only(activated("DIV", "DivOptions")))
 writes(ops.Mul)(activated("MUL", "MulOptions"))
 writes(ops.Sub)(activated("SUB", "SubOptions"))
+
+
+@writes(ops.Div)
+@floats_only
+def divide(call: TfliteExportCall, op: ops.Div) -> None:
+    if call.operand(0).dtype is DType.I64:
+        raise call.refuse("integers of 32 bits to divide", "s64", "write an .onnx file")
+    activated("DIV", "DivOptions")(call, op)
 
 
 @writes(ops.Clamp)

@@ -11,57 +11,35 @@ buffers, and as the true value, which is computed at run time (`_Number`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
-from edgekit.host.compiler.frontends.common.extent import extent
+from edgekit.host.compiler.frontends.common.extent import distance, extent
+from edgekit.host.compiler.frontends.common.rows import (
+    Rows,
+    Rules,
+    Window,
+    after_cut,
+    after_reshape,
+    after_window,
+    filled,
+    indices_from_end,
+    shared,
+    valid_rows,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
+Windows = Callable[[int], Window | None]  # by axis
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How a format's operators treat rows and row counts, by operator name.
-
-    `sized_by`: index of the operand that sizes the result and must be constant. `picks` pass
-    numbers through unchanged; `computing` operators use them as values, never as a size; `cuts`
-    slice from operand 1 on; `joins` lengthen or cut an axis, after filler if it is that of the
-    rows. Results of `unrelated` operators do not depend on rows, or their
-    subgraphs were already followed.
-    """
-
-    across_rows: frozenset[str]
-    counts: frozenset[str]
-    sized_by: Mapping[str, int]
-    picks: frozenset[str]
-    computing: frozenset[str]
-    cuts: frozenset[str]
-    unrelated: frozenset[str] = frozenset()
-    joins: frozenset[str] = frozenset()
-    # Subsets of `across_rows`: operators along one axis, reductions, and products of rows with a
-    # matrix. They are safe if the bounded rows are on another axis.
-    along: frozenset[str] = frozenset()
-    reductions: frozenset[str] = frozenset()
-    products: frozenset[str] = frozenset()
-    gathers: frozenset[str] = frozenset()  # by operand 1 along one axis; negatives from the end
-    # Reductions along the axes in operand 1, with what filler must be to leave their result alone.
-    neutral: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """`length` [1] s64: the number of valid rows, at most `bound`; `root` names the tensor that
-    introduced them."""
-
-    root: str
-    length: Tensor
-    bound: int
+def _unknown_window(_axis: int) -> Window | None:
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +49,41 @@ class _Number:
 
     value: Tensor
     least: Tensor
-    rows: _Rows
+    rows: Rows
 
 
 class Bounded:
     """Tracks the tensors of an import that have filler rows, by name."""
 
-    def __init__(self, builder: GraphBuilder, rules: Rules) -> None:
+    def __init__(self, builder: GraphBuilder, rules: Rules, most_rows: int | None = None) -> None:
+        """`most_rows`: the bound of results that have none by themselves."""
         self._builder = builder
+        self.most_rows = most_rows
         self._rules = rules
-        self._rows: dict[str, _Rows] = {}
+        self._rows: dict[str, Rows] = {}
         self._numbers: dict[str, _Number] = {}
+        self._capped: list[Rows] = []  # more of these may be needed than their bound
 
-    def add(self, x: Tensor, length: Tensor, bound: int) -> None:
-        """Declares that `length` ([1] s64) of the `bound` rows of `x` are valid."""
-        self._rows[x.name] = _Rows(x.name, length, bound)
+    def add(self, x: Tensor, length: Tensor, bound: int, needed: Tensor | None = None) -> None:
+        """Declares that `length` ([1] s64) of the `bound` rows of `x` are valid. `needed` [1] s64:
+        the rows that there would be in a larger buffer, if there may be more."""
+        self._rows[x.name] = rows = Rows(length.name, length, bound, needed)
+        if needed is not None:
+            self._capped.append(rows)
+
+    def add_alike(self, x: Tensor, count: Tensor) -> bool:
+        """Declares that `x` has as many valid rows as other tensors if `count`, one integer, is
+        their number and `x` has their bound; returns whether it is so."""
+        for rows in {r.length.name: r for r in self._rows.values()}.values():
+            if rows.bound == x.shape[0] and distance(self._builder, rows.length, count) == 0:
+                self._rows[x.name] = rows
+                return True
+        return False
+
+    def valid(self, x: Tensor) -> Tensor | None:
+        """[bound] bool: which of the rows of `x` are valid; None if all are."""
+        rows = self._rows.get(x.name)
+        return None if rows is None else valid_rows(self._builder, rows)
 
     def holds(self, x: Any) -> bool:
         """Whether `x` has filler rows or depends on the number of valid ones."""
@@ -96,9 +94,19 @@ class Bounded:
         Indices that count from the end count from that of the valid rows."""
         rules = self._rules
         if (rows := self._gathered(op, ins, axis)) is not None:
-            return [ins[0], self._from_end(ins[1], rows), *ins[2:]]
+            return [ins[0], indices_from_end(self._builder, ins[1], rows, None), *ins[2:]]
         if (rows := self._reduced(op, ins)) is not None:
-            return [self._filled(ins[0], rows, rules.neutral[op]), *ins[1:]]
+            full = filled(self._builder, ins[0], rows, rules.neutral[op])
+            return [shared(self._builder, full, rows) if op in rules.means else full, *ins[1:]]
+        if (rows := self._ranked(op, ins, axis)) is not None:
+            return [filled(self._builder, ins[0], rows, rules.ranked[op]), *ins[1:]]
+        if (rows := self._convolved(op, ins)) is not None:
+            return [filled(self._builder, ins[0], rows, 0), *ins[1:]]
+        if (rows := self._padded(op, ins, axis)) is not None:
+            return [filled(self._builder, ins[0], rows, 0), *ins[1:]]
+        x = ins[0] if len(ins) > 1 and op in rules.tuples else None
+        if isinstance(x, Tensor) and x.name in self._rows:
+            return [x, self._tuples_from_end(x, ins[1]), *ins[2:]]
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
         if by_constant or not self._tracked_operands(ins):
             return list(ins)
@@ -106,7 +114,7 @@ class Bounded:
 
     def follow(
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
-        run: Run, axis: int = -1,
+        run: Run, axis: int = -1, window: Windows = _unknown_window,
     ) -> None:  # fmt: skip
         """Propagates rows through a node just emitted. `outs`: each output under its names; `run`
         emits the node again with other operands; `axis`: the first axis the operator works
@@ -121,7 +129,21 @@ class Bounded:
         rules = self._rules
         if op in rules.unrelated:
             return
-        if self._reduced(op, ins) is not None:
+        if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
+            return
+        if (found := self._convolved(op, ins)) is not None:
+            at = ins[0].shape.index(found.bound)
+            if (shape := window(at)) is None:
+                raise InputError(
+                    f"expected {op} with padding that is the same for any number of rows, found "
+                    "automatic padding"
+                )
+            windows = after_window(self._builder, found, shape, made[0].shape[at])
+            self._rows.update((t.name, windows) for t in made)
+            return
+        if op in rules.scatters and self._is_scattered(given):
+            if (target := self._rows.get(given[0].name)) is not None:
+                self._rows.update((t.name, target) for t in made)
             return
         if op in rules.counts and rows:
             self._track_size(given[0], made)
@@ -135,6 +157,9 @@ class Bounded:
         if sizes and numbers:
             sized = self._rows_by_size(op, ins, numbers)
             rows[sized.root] = sized
+        picked = self._gathered(op, ins, axis)
+        if picked is not None and (by := self._rows.get(ins[1].name)) and by.root != picked.root:
+            del rows[picked.root]  # as many as there are indices
         computed = any(t.data is None for t in given)
         across = op in rules.across_rows and not self._is_separate(op, given, made, axis)
         across = across or (op in rules.joins and self._resizes_rows(given, made))
@@ -143,14 +168,19 @@ class Bounded:
                 "expected only row-wise operators on a data-dependent number of boxes or indices, "
                 f"found {op}; end the model before it and continue in the application"
             )
-        picked = self._gathered(op, ins, axis)
         if picked is not None and not (isinstance(ins[1], Tensor) and ins[1].name in self._rows):
             return  # some rows, however many are valid
+        if (
+            op in rules.reshapes
+            and not (sizes and numbers)
+            and self._track_reshape(op, given[0], made)
+        ):
+            return
         for each in rows.values():
             kept = self._rows_of_slice(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
 
-    def _gathered(self, op: str, ins: Sequence[Any], axis: int) -> _Rows | None:
+    def _gathered(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
         """The rows from which a node gathers some."""
         x = ins[0] if ins and op in self._rules.gathers else None
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
@@ -158,42 +188,72 @@ class Bounded:
             return None
         return rows if x.shape[axis] == rows.bound else None
 
-    def _from_end(self, indices: Tensor, rows: _Rows) -> Tensor:
-        if indices.data is not None and np.all(indices.data >= 0):
-            return indices
-        emit, kind = self._builder.emit, indices.dtype
-        length = rows.length if kind is DType.I64 else emit(ops.Convert(kind), rows.length)
-        length = emit(ops.Reshape(()), length)
-        zero = self._builder.constant(np.zeros((), kind.numpy))
-        below = emit(ops.Less(), indices, zero)
-        return emit(ops.Where(), below, emit(ops.Add(), indices, length), indices)
-
-    def _reduced(self, op: str, ins: Sequence[Any]) -> _Rows | None:
-        """The rows over which a node reduces, if filler can be neutral."""
-        x = ins[0] if ins and op in self._rules.neutral else None
+    def _padded(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
+        """The rows that a node pads with zeros behind them to a number that no data changes."""
+        if op not in self._rules.pads or axis or not 1 < len(ins) < 4 or not _is_known(ins[1:]):
+            return None
+        number, x = self._tracked_number(ins[1]), ins[0]
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
-        if not isinstance(x, Tensor) or rows is None or x.shape.count(rows.bound) != 1:
+        zero = not any(t is not None and np.any(t.data) for t in ins[2:])
+        if number is None or rows is None or not zero or (at := rows.axis(x)) is None:
             return None
-        given = ins[1] if len(ins) > 1 else None
-        if given is not None and given.data is None:
-            return None
-        axes = (
-            range(len(x.shape)) if given is None or not given.data.size else given.data.reshape(-1)
-        )
-        at = x.shape.index(rows.bound)
-        return rows if at in {int(a) % len(x.shape) for a in axes} else None
+        most, least = ins[1].data, number.least.data
+        assert most is not None and least is not None
+        behind = len(x.shape) + at
+        alike = np.array_equal(np.delete(most, behind), np.delete(least, behind))
+        same = number.rows.root == rows.root and most[behind] + rows.bound == least[behind]
+        return rows if alike and same else None
 
-    def _filled(self, x: Tensor, rows: _Rows, value: float) -> Tensor:
-        """`x` with `value`, or the nearest that its type has, in place of filler."""
-        at, rank = x.shape.index(rows.bound), len(x.shape)
-        self._builder.need_room((rows.bound,), np.int64)
-        places = np.arange(rows.bound).reshape(-1, *(1,) * (rank - 1 - at))
-        valid = self._builder.emit(ops.Less(), self._builder.constant(places), rows.length)
-        if not x.dtype.is_float:
-            ends = np.iinfo(x.dtype.numpy)
-            value = min(max(value, ends.min), ends.max)
-        filler = self._builder.constant(np.array(value, x.dtype.numpy))
-        return self._builder.emit(ops.Where(), valid, x, filler)
+    def _is_scattered(self, given: Sequence[Tensor]) -> bool:
+        """Whether all rows of updates are those of their indices, along the first axis."""
+        indices, updates = given[1:3]
+        places, new = self._rows.get(indices.name), self._rows.get(updates.name)
+        if places is None:
+            return new is None
+        alike = new is None or (new.root == places.root and new.bound == places.bound)
+        first = indices.shape[0] == updates.shape[0] == places.bound
+        return alike and first and indices.shape.count(places.bound) == 1
+
+    def _tuples_from_end(self, x: Tensor, indices: Tensor) -> Tensor:
+        rows, depth = self._rows[x.name], indices.shape[-1] if indices.shape else 0
+        at = rows.axis(x)
+        if at is None or at >= depth:
+            return indices
+        return indices_from_end(self._builder, indices, rows, x.shape[:depth], at)
+
+    def _reduced(self, op: str, ins: Sequence[Any]) -> Rows | None:
+        """The rows over which a node reduces, if filler can be neutral."""
+        rows = self._rows_of(ins)
+        return rows if rows is not None and self._rules.reduces(op, ins, rows) else None
+
+    def _ranked(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
+        """The rows along which a node works, if filler can leave valid results alone."""
+        rows = self._rows_of(ins)
+        return rows if rows is not None and self._rules.ranks(op, ins[0], axis, rows) else None
+
+    def _rows_of(self, ins: Sequence[Any]) -> Rows | None:
+        return self._rows.get(ins[0].name) if ins and isinstance(ins[0], Tensor) else None
+
+    def _track_reshape(self, op: str, x: Tensor, made: Sequence[Tensor]) -> bool:
+        """Tracks rows of `x` in another shape; False if their axis is not known."""
+        rows = self._rows.get(x.name)
+        if rows is None or rows.axis(x) is None:
+            return False
+        found = after_reshape(self._builder, rows, x, made[0])
+        if found is None:
+            raise InputError(
+                "expected a data-dependent number of rows along one axis, found "
+                f"{op} of {list(x.shape)} to {list(made[0].shape)}; end the model before it"
+            )
+        self._rows.update((t.name, found) for t in made)
+        return True
+
+    def _convolved(self, op: str, ins: Sequence[Any]) -> Rows | None:
+        """The rows that are an axis of the image that a node convolves, where filler can be 0."""
+        rows = self._rows_of(ins) if op in self._rules.windows else None
+        at = None if rows is None else rows.axis(ins[0])
+        others = any(isinstance(t, Tensor) and t.name in self._rows for t in ins[1:])
+        return None if at is None or at < 2 or others else rows
 
     def _is_separate(
         self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int
@@ -204,6 +264,8 @@ class Bounded:
             return False
         if any(t.name in self._rows for t in given[1:]):
             return False
+        if self._ranked(op, given, axis) is not None:
+            return True
         at, rank = given[0].shape.index(rows.bound), len(given[0].shape)
         if op in self._rules.along:
             return -rank <= axis < rank and axis % rank > at
@@ -223,14 +285,20 @@ class Bounded:
 
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The outputs with true values, plus the row counts [1] as extra outputs, each named after
-        the first output that has it."""
-        made, seen = dict[str, Tensor](), set[str]()
+        the first output that has it. A number that may be larger than the bound is one of them even
+        if no output has as many rows."""
+        made, seen, told = dict[str, Tensor](), set[str](), set[str]()
         for name, output in outputs.items():
             number, rows = self._tracked_number(output), self._rows.get(output.name)
             made[name] = output if number is None else number.value
             if rows is not None and rows.length.name not in seen:
                 seen.add(rows.length.name)
-                made[f"{name}_length"] = rows.length
+                told.add(rows.root)
+                made[f"{name}_length"] = rows.length if rows.needed is None else rows.needed
+        for i, rows in enumerate(self._capped):
+            if rows.root not in told and rows.needed is not None:
+                told.add(rows.root)
+                made[f"rows_{i}_length"] = rows.needed
         return made
 
     def _tracked_number(self, t: Any) -> _Number | None:
@@ -283,7 +351,7 @@ class Bounded:
         at = self._rules.sized_by.get(op)
         return None if at is None or at >= len(ins) else ins[at]
 
-    def _rows_by_size(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
+    def _rows_by_size(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> Rows:
         """The rows of a result whose size is a tracked number."""
         size = self._size(op, ins)
         number = self._tracked_number(size)
@@ -303,31 +371,23 @@ class Bounded:
                 f"expected {op} with a size that is largest for the most rows ({bound}), "
                 f"found up to {extent(self._builder, length)[1]:g}"
             )
-        wide = (
-            length
-            if length.dtype is DType.I64
-            else self._builder.emit(ops.Convert(DType.I64), length)
-        )
-        return _Rows(number.rows.root, wide, bound)
+        if length.dtype is not DType.I64:
+            length = self._builder.emit(ops.Convert(DType.I64), length)
+        return Rows(number.rows.root, length, bound)
 
-    def _rows_of_slice(self, ins: Sequence[Any], made: Sequence[Tensor], rows: _Rows) -> _Rows:
+    def _rows_of_slice(self, ins: Sequence[Any], made: Sequence[Tensor], rows: Rows) -> Rows:
         """The rows of a slice: fewer if it cuts the row axis."""
         x, y = ins[0], made[0]
-        if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
+        at = rows.axis(x) if isinstance(x, Tensor) else None
+        if at is None:
             return rows
-        size = y.shape[x.shape.index(rows.bound)]
-        steps = ins[4].data if len(ins) > 4 and isinstance(ins[4], Tensor) else None
-        back = steps is not None and bool(np.any(steps < 0))
-        if size == rows.bound and not back:
-            return rows
-        starts = ins[1].data if len(ins) > 1 and isinstance(ins[1], Tensor) else None
-        if back or starts is None or np.any(starts != 0):
+        cut = self._rules.cut_of(ins, at, x, y)
+        if cut is None:
             raise ShapeError(
-                "expected a forward slice from the first of a data-dependent number of rows, "
-                f"found {'a backward one' if back else 'one that starts later'}"
+                "expected a forward slice from the first of a data-dependent number of rows, or a "
+                "number of rows behind it, found another"
             )
-        most = self._builder.constant(np.array([size], np.int64))
-        return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)
+        return after_cut(self._builder, rows, cut, y.shape[at])
 
 
 def _is_known(ins: Sequence[Any]) -> bool:

@@ -334,13 +334,12 @@ class GraphBuilder:
                 usable = len(name) <= 40 and not name.startswith(UNNAMED)
                 if x.name in node.outputs and usable and name not in self._node_names:
                     own = fresh_name(name, self._node_names)
-                self._nodes[i] = Node(
-                    own,
-                    node.op,
-                    tuple(name if n == x.name else n for n in node.inputs),
-                    tuple(name if n == x.name else n for n in node.outputs),
-                )
+                inputs = tuple(name if n == x.name else n for n in node.inputs)
+                outputs = tuple(name if n == x.name else n for n in node.outputs)
+                self._nodes[i] = Node(own, node.op, inputs, outputs)
         del self._tensors[x.name]
+        if x.name in self.limits:
+            self.limits[name] = self.limits.pop(x.name)
         return self._add_tensor(replace(x, name=name))
 
     def _fold_node(

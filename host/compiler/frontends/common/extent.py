@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Tensor
 
 Extent = tuple[float, float]  # lowest and highest value; infinite if unbounded
+_Known = dict[str, tuple[int, Extent]]  # by tensor: how far back was looked, and what was found
 
 _ANY: Extent = (-math.inf, math.inf)
 _EXACT = 1 << 24  # below this, f32 represents all integers
@@ -26,19 +28,31 @@ _PICKS = (
     ops.Reshape, ops.Transpose, ops.StridedSlice, ops.Split, ops.BroadcastTo, ops.Gather,
     ops.ReduceMax, ops.ReduceMin, ops.TopK,
 )  # fmt: skip
+# Operators whose results have a range that follows from those of their operands.
+_FOLLOWED = (
+    *_PICKS, *_WHOLE, ops.Convert, ops.Cast, ops.Floor, ops.Ceil, ops.RoundEven, ops.Clip,
+    ops.Clamp, ops.Div, ops.FloorDiv,
+)  # fmt: skip
 
 
-def extent(builder: GraphBuilder, x: Tensor, depth: int = _DEPTH) -> Extent:
+def extent(builder: GraphBuilder, x: Tensor) -> Extent:
     """The value range of `x`: from its data, its operators, or its type."""
+    return _extent(builder, x, _DEPTH, {})
+
+
+def _extent(builder: GraphBuilder, x: Tensor, depth: int, known: _Known) -> Extent:
     if x.data is not None:
         return _of_constant(x)
+    if x.name in known and known[x.name][0] >= depth:
+        return known[x.name][1]
     low, high = _of_type(x.dtype)
     node = builder.producer(x.name)
     if node is None or depth == 0:
         return builder.limits.get(x.name, (low, high))
     given = [builder.tensor(name) for name in node.inputs if name is not None]
-    found = _node_extent(builder, node, x, given, depth - 1)
-    return max(low, found[0]), min(high, found[1])
+    found = _node_extent(builder, node, x, given, depth - 1, known)
+    known[x.name] = depth, (max(low, found[0]), min(high, found[1]))
+    return known[x.name][1]
 
 
 def _of_constant(x: Tensor) -> Extent:
@@ -64,16 +78,25 @@ def _of_type(dtype: DType) -> Extent:
 
 
 def _node_extent(
-    builder: GraphBuilder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int
+    builder: GraphBuilder,
+    node: Node,
+    x: Tensor,
+    given: Sequence[Tensor],
+    depth: int,
+    known: _Known,
 ) -> Extent:
     op = node.op
     if isinstance(op, ops.ArgExtreme):
         return 0, max(given[0].elements - 1, 0)
     if isinstance(op, ops.TopK) and node.outputs[1] == x.name:
         return 0, given[0].shape[-1] - 1
+    if isinstance(op, ops.StridedSlice) and x.elements == 1 and len(given[0].shape) == 1:
+        return _of_element(builder, given[0], op.begin[0], depth, known)
+    if not isinstance(op, _FOLLOWED):
+        return _ANY
     if isinstance(op, ops.Gather):
         given = given[:1]
-    parts = [extent(builder, t, depth) for t in given]
+    parts = [_extent(builder, t, depth, known) for t in given]
     low, high = parts[0] if parts else _ANY
     if isinstance(op, _PICKS):
         return low, high
@@ -93,6 +116,49 @@ def _node_extent(
     if isinstance(op, ops.Concat):
         return min(p[0] for p in parts), max(p[1] for p in parts)
     return _of_two(op, parts[-2:])
+
+
+def _of_element(builder: GraphBuilder, x: Tensor, at: int, depth: int, known: _Known) -> Extent:
+    """The value range of one element of a tensor: parts of a shape are not as large as its
+    largest."""
+    x, at = _origin(builder, x, at)
+    if x.data is not None:
+        return _of_constant(replace(x, shape=(1,), data=x.data.reshape(-1)[at : at + 1]))
+    return _extent(builder, x, depth, known)
+
+
+def _origin(builder: GraphBuilder, x: Tensor, at: int) -> tuple[Tensor, int]:
+    """The tensor that an element comes from, by moves only; elements are counted in C order."""
+    for _ in range(_DEPTH):
+        node = builder.producer(x.name)
+        found = None if node is None else _element_before(builder, node, x, at)
+        if found is None:
+            break
+        x, at = found
+    return x, at
+
+
+def _element_before(
+    builder: GraphBuilder, node: Node, x: Tensor, at: int
+) -> tuple[Tensor, int] | None:
+    op, given = node.op, [builder.tensor(name) for name in node.inputs if name is not None]
+    if isinstance(op, ops.Reshape):
+        return given[0], at
+    if isinstance(op, ops.StridedSlice) and len(op.begin) == 1:
+        return given[0], op.begin[0] + at * op.stride[0]
+    if isinstance(op, ops.Gather) and len(given[0].shape) == 1 and given[1].data is not None:
+        return given[0], int(given[1].data.flat[at]) % given[0].elements
+    if isinstance(op, ops.Concat) and len(x.shape) == 1:
+        for part in given:
+            if at < part.elements:
+                return part, at
+            at -= part.elements
+    if isinstance(op, ops.Where) and given[0].data is not None:
+        chosen = bool(np.broadcast_to(given[0].data, x.shape).flat[at])
+        source = given[1] if chosen else given[2]
+        if source.elements in (1, x.elements):
+            return source, at % source.elements
+    return None
 
 
 def _of_two(op: object, parts: Sequence[Extent]) -> Extent:
@@ -138,6 +204,12 @@ def _steps_from(builder: GraphBuilder, x: Tensor) -> tuple[str, int]:
     """Writes `x` as root + n with an integer n; returns the name of the root, and n."""
     total = 0
     for _ in range(_DEPTH):
+        source, at = _origin(builder, x, 0)
+        if source.data is not None and (n := _integer(source.data.flat[at].item())) is not None:
+            return "", total + n
+        if source.elements > 1:
+            return f"{source.name}[{at}]", total
+        x = source
         node = builder.producer(x.name)
         if node is None:
             break
@@ -146,8 +218,6 @@ def _steps_from(builder: GraphBuilder, x: Tensor) -> tuple[str, int]:
         if found is None:
             break
         x, total = found[0], total + found[1]
-    if x.data is not None and x.elements == 1 and (n := _integer(x.data.item())) is not None:
-        return "", total + n
     return x.name, total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from edgekit.host.errors import InputError
@@ -10,6 +11,7 @@ _NODE_LIMIT = 1 << 14  # of a graph in a file: importing more takes longer than 
 _OPERAND_LIMIT = 1 << 12  # of an operator: its handler may emit a node for each
 _SIZE_LIMIT = 2 << 30
 _START = 64
+_CHUNK = 1 << 20
 
 
 def read_model_file(path: Path) -> bytes:
@@ -20,6 +22,17 @@ def read_model_file(path: Path) -> bytes:
 def read_start(path: Path) -> bytes:
     """The first bytes of a model file. Raises `InputError` like `read_model_file`."""
     return _read(path, _START)
+
+
+def chunks_of_model_file(path: Path) -> Iterator[bytes]:
+    """The content of a model file, part by part. Raises `InputError` like `read_model_file`."""
+    read_start(path)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as error:
+        raise InputError(f"{path}: expected a readable file, found: {error.strerror}") from error
 
 
 def _read(path: Path, count: int) -> bytes:

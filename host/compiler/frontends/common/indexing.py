@@ -46,10 +46,20 @@ def gather_nd(call: Emitter, x: Tensor, indices: Tensor, batch: int = 0) -> Tens
 
 
 def scatter_nd(
-    call: Emitter, x: Tensor, indices: Tensor, updates: Tensor, join: str = "none"
+    call: Emitter,
+    x: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    join: str = "none",
+    valid: Tensor | None = None,
 ) -> Tensor:
-    """x with x[i0, i1, ...] = updates[...] for each tuple (the last axis) of indices."""
+    """x with x[i0, i1, ...] = updates[...] for each tuple (the last axis) of indices, or for those
+    whose flag in `valid` (bool, along the first axis) is set."""
     rows, depth = _row_numbers(call, x.shape, indices, 0)
+    if valid is not None:  # positions out of range have no effect
+        along = call.reshape(valid, (valid.elements, *(1,) * (len(rows.shape) - 1)))
+        nowhere = call.scalar(math.prod(x.shape[:depth]), rows)
+        rows = call.emit(ops.Where(), along, rows, nowhere)
     tail = x.shape[depth:]
     if updates.shape != rows.shape + tail:
         raise ShapeError(

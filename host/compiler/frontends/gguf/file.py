@@ -82,9 +82,16 @@ class GgufFile:
         return float(found)
 
     def data(self, name: str) -> Array:
-        """The stored bytes of a tensor, u8, mapped from the file."""
+        """The stored bytes of a tensor, u8. They are read, not mapped: pages of the file would
+        count as memory in use until all tensors are imported."""
         info = self.tensors[name]
-        return np.memmap(self.path, np.uint8, "r", info.start, (info.bytes,))
+        found = np.fromfile(self.path, np.uint8, info.bytes, offset=info.start)
+        if len(found) < info.bytes:
+            raise InputError(
+                f"tensor {name}: expected {info.bytes} bytes, found {len(found)}; the file has "
+                "changed while it was read"
+            )
+        return found
 
     def _stated(self, key: str, what: str, default: object = None) -> Any:
         found = self.about.get(key, default)

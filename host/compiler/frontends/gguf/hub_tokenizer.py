@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.compiler.sidecars import TOKENIZER, TOKENIZER_CONFIG, read_sidecar
+from edgekit.host.compiler.sidecars import GENERATION, TOKENIZER, TOKENIZER_CONFIG, read_sidecar
 from edgekit.host.errors import InputError
 
-_GENERATION, _TEMPLATE = "generation_config.json", "chat_template.jinja"
+_TEMPLATE = "chat_template.jinja"
 _PREFIX = "tokenizer.ggml."
 _NORMAL, _CONTROL, _OWN, _UNUSED, _BYTE = 1, 3, 4, 5, 6
 _NO_SCORE = -1e9
@@ -40,7 +40,7 @@ def tokenizer_values(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     template = jinja.decode("utf-8", "replace") if jinja is not None else template
     if isinstance(template, str):
         made["tokenizer.chat_template"] = template
-    generation = _read(folder / _GENERATION) or {}
+    generation = _read(folder / GENERATION) or {}
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     ends = ends if isinstance(ends, list) else [ends]
     named = zip(("eos", "eot", "eom"), [e for e in ends if type(e) is int and e >= 0], strict=False)

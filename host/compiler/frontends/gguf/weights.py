@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+
 import numpy as np
 
+from edgekit.host.common.paged import LEAST_ARRAY, PagedArrays
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.gguf.blocks import FORMS, floats_of, quantized_of
 from edgekit.host.compiler.frontends.gguf.file import GgufFile, TensorInfo
@@ -11,6 +16,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.errors import InputError
 
+_LEAST_PAGED = 64 << 20  # bytes of weights
+_SCALES = 2 * 4 / 32  # bytes for each value: an f32 scale of 32 values, by rows and by columns
 _NO_WEIGHTS = ("rope_freqs.weight",)
 
 
@@ -23,6 +30,7 @@ class Weights:
         self._left = dict.fromkeys(name for name in file.tensors if name not in _NO_WEIGHTS)
         self._known: dict[str, list[Tensor]] = {}
         self._sums: dict[tuple[str, int], Tensor] = {}
+        self._paged = PagedArrays(cache_folder(), _paged_bytes(file, floats))
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
@@ -137,10 +145,18 @@ class Weights:
 
     def _stored(self, name: str, value: Array) -> Tensor:
         kind = DType.I8 if value.dtype == np.int8 else DType.F32
-        own = self._builder.take(name)
-        return self._builder.place(
-            Tensor(own, value.shape, kind, None, np.ascontiguousarray(value))
-        )
+        own, data = self._builder.take(name), self._paged.keep(np.ascontiguousarray(value))
+        return self._builder.place(Tensor(own, value.shape, kind, None, data))
+
+
+def _paged_bytes(file: GgufFile, floats: bool) -> int:
+    """Room for all large matrices as constants; 0 for a model that needs little memory anyway."""
+    total = 0
+    for info in file.tensors.values():
+        wide = 4 if floats or FORMS[info.kind].is_float else 1 + _SCALES
+        size = int(math.prod(info.shape) * wide)
+        total += size + 3 * mmap.PAGESIZE if size >= LEAST_ARRAY else 0
+    return total if total >= _LEAST_PAGED else 0
 
 
 def _halves_apart(rows: Array, heads: int) -> Array:

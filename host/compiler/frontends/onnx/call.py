@@ -40,9 +40,12 @@ class OnnxCall(Emitter):
     outer: Find
     bfloat16: set[str]
 
-    def counted(self, x: Tensor, length: Tensor, axis: int = 0) -> Tensor:
-        """A result with `length` ([1] s64) valid rows along `axis`."""
-        self.bounded.add(x, length, x.shape[axis])
+    def counted(
+        self, x: Tensor, length: Tensor, axis: int = 0, needed: Tensor | None = None
+    ) -> Tensor:
+        """A result with `length` ([1] s64) valid rows along `axis`, or `needed` in a larger
+        buffer."""
+        self.bounded.add(x, length, x.shape[axis], needed)
         return x
 
     def given(self, *values: Value | None, **attributes: Any) -> OnnxCall:

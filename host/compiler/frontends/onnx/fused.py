@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx import conv, product, reduce
 from edgekit.host.compiler.frontends.onnx import math as onnx_math
+from edgekit.host.compiler.frontends.onnx import product, reduce, volume
 from edgekit.host.compiler.frontends.onnx.activations import activation, defaults_of
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
@@ -30,7 +30,7 @@ def _apply_activation(call: OnnxCall, y: Tensor, values: tuple[float, ...]) -> T
 
 def fused_conv(call: OnnxCall) -> Tensor:
     """act(Conv(x, w, b) + z)"""
-    y = conv.conv(replace(call, values=call.values[:3]))
+    y = volume.conv(replace(call, values=call.values[:3]))
     z = call.maybe(3)
     y = y if z is None else call.emit(ops.Add(), y, z)
     return _apply_activation(call, y, call.floats("activation_params"))
@@ -43,13 +43,19 @@ def fused_gemm(call: OnnxCall) -> Tensor:
 
 
 def fused_matmul(call: OnnxCall) -> Tensor:
-    """alpha · A' · B', where A' and B' may be transposed in their last two axes."""
+    """alpha · A' · B', where A' and B' may be transposed: with transBatch the first axis goes
+    behind the batches, with trans the last two change places after that."""
     a, b = call.x(0), call.x(1)
-    if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
-        raise ShapeError("expected transBatchA and transBatchB of 0, found 1")
+    a = _batches_first(call, a) if call.integer("transBatchA", 0) else a
+    b = _batches_first(call, b) if call.integer("transBatchB", 0) else b
     a = _swap_last_axes(call, a) if call.integer("transA", 0) else a
     b = _swap_last_axes(call, b) if call.integer("transB", 0) else b
     return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))
+
+
+def _batches_first(call: OnnxCall, x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return x if rank < 3 else call.transpose(x, (*range(1, rank - 1), 0, rank - 1))
 
 
 def _swap_last_axes(call: OnnxCall, x: Tensor) -> Tensor:

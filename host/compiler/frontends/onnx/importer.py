@@ -41,23 +41,29 @@ _SHOWN_LABELS = 12
 _BFLOAT16 = "BFLOAT16"
 
 
-def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Imports an .onnx file; `shapes` set the open dimensions of inputs, by name.
+def import_onnx(path: Path, shapes: Shapes | None = None, most_rows: int | None = None) -> Graph:
+    """Imports an .onnx file; `shapes` set the open dimensions of inputs, by name, and `most_rows`
+    how many rows results of data-dependent length have where nothing else limits them.
 
     Raises `InputError` with one line that names the file and the node.
     """
     try:
         model = read_onnx(path)
         try:
-            return graph_from_onnx(model, str(path), shapes or {})
+            return graph_from_onnx(model, str(path), shapes or {}, most_rows=most_rows)
         except OpenShapesError as error:
-            raise error.answered(str(path), partial(graph_from_onnx, model, str(path))) from error
+            fits = partial(graph_from_onnx, model, str(path), most_rows=most_rows)
+            raise error.answered(str(path), fits) from error
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
 def graph_from_onnx(
-    model: OnnxFile, file: str, shapes: Shapes, most_nodes: int = MOST_NODES
+    model: OnnxFile,
+    file: str,
+    shapes: Shapes,
+    most_nodes: int = MOST_NODES,
+    most_rows: int | None = None,
 ) -> Graph:
     """`import_onnx` on the records of `file`; messages do not start with its name.
 
@@ -72,16 +78,19 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    return _Import(fuse_imputers(fuse_dynamic(model)), shapes, most_nodes).run(Path(file).stem)
+    made = _Import(fuse_imputers(fuse_dynamic(model)), shapes, most_nodes, most_rows)
+    return made.run(Path(file).stem)
 
 
 class _Import:
     """Imports inputs, then all nodes in order, then outputs."""
 
-    def __init__(self, model: OnnxFile, shapes: Shapes, most_nodes: int) -> None:
+    def __init__(
+        self, model: OnnxFile, shapes: Shapes, most_nodes: int, most_rows: int | None
+    ) -> None:
         self._model = model
         self._shapes = shapes
-        self._most_nodes = most_nodes
+        self._most_nodes, self._most_rows = most_nodes, most_rows
         self._builder = GraphBuilder()
 
     def run(self, name: str) -> Graph:
@@ -96,7 +105,7 @@ class _Import:
                 raise InputError(f"input {shown_name(item.name)}: {error}") from error
             inputs.append(tensor)
         builder.begin("model")
-        walk = Walk(builder, model.functions, self._most_nodes)
+        walk = Walk(builder, model.functions, self._most_nodes, self._most_rows)
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
         scope = OnnxScope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, model.outputs, scope)

@@ -47,7 +47,8 @@ def scatter_elements(call: OnnxCall) -> Tensor:
 
 
 def scatter_nd(call: OnnxCall) -> Tensor:
-    return indexing.scatter_nd(call, call.x(0), call.x(1), call.x(2), _read_reduction(call))
+    valid = call.bounded.valid(call.x(1))
+    return indexing.scatter_nd(call, call.x(0), call.x(1), call.x(2), _read_reduction(call), valid)
 
 
 def _read_reduction(call: OnnxCall) -> str:

@@ -27,6 +27,7 @@ from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _COLUMNS_LIMIT = 256  # distinct-row search sorts once per column
 _RANGE_LIMIT = 1 << 28  # elements of a constant range
+_UNHEARD = 1 << 40  # rows that no buffer has
 _ROUNDING = 2.0**-24  # of f32, relative
 
 
@@ -38,9 +39,16 @@ def _empty_buffer(call: OnnxCall, shape: Shape, kind: np.dtype[Any]) -> Tensor:
 def non_zero(call: OnnxCall) -> Tensor:
     """Positions of non-zero elements, one per column; unused columns are -1."""
     x = call.x(0)
-    rows, length = places(call, call.reshape(x, x.shape or (1,)))
+
+    def found() -> list[Tensor]:
+        rows, length = places(call, call.reshape(x, x.shape or (1,)))
+        return [rows] if length is None else [rows, length]
+
+    in_loop = call.builder.repeats > 1
+    # Selections by one mask have the same rows.
+    rows, *length = found() if in_loop else call.builder.once(("places", x.name), found)
     columns = call.transpose(rows, (1, 0))
-    return columns if length is None else call.counted(columns, length, 1)
+    return call.counted(columns, length[0], 1) if length else columns
 
 
 def non_max_suppression(call: OnnxCall) -> Tensor:
@@ -55,6 +63,11 @@ def non_max_suppression(call: OnnxCall) -> Tensor:
     check_rows(images * classes * limit)
     overlap = call.numbers(3, "overlap")[0] if call.maybe(3) is not None else 0.0
     threshold = call.numbers(4, "threshold")[0] if call.maybe(4) is not None else -math.inf
+    valid = call.bounded.valid(scores)
+    if valid is not None:
+        if valid.shape != (n,):
+            raise ShapeError("expected a data-dependent number of boxes, found one of classes")
+        scores = call.emit(ops.Where(), valid, scores, call.scalar(-math.inf, scores))
     ranked, order = call.builder.emit_all(ops.TopK(n, index=DType.I32), [scores])
     op = ops.SelectBoxes(limit, overlap, threshold, above=True)
     chosen = call.emit(op, _box_corners(call, boxes), order, ranked)
@@ -108,7 +121,7 @@ def arange(call: OnnxCall) -> Tensor:
     kind = call.x(0).dtype
     wide = DType.F32 if kind.is_float else DType.I64
     start, limit, delta = (call.reshape(call.convert(call.x(i), wide), ()) for i in range(3))
-    count = _most_steps(call, start, limit, delta)
+    count, capped = _most_steps(call, start, limit, delta)
     if count == 0:
         return _empty_buffer(call, (0,), kind.numpy)
     numbers = call.constant(np.arange(count).astype(wide.numpy))
@@ -123,8 +136,21 @@ def arange(call: OnnxCall) -> Tensor:
             there = call.emit(ops.Where(), up, there, call.emit(ops.Less(), limit, values))
     if distance(call.builder, start, limit) is not None and delta.data is not None:
         return call.convert(values, kind)
-    found = call.emit(ops.Where(), there, values, call.scalar(0, values))
-    return call.counted(call.convert(found, kind), length_of(call, there))
+    found = call.convert(call.emit(ops.Where(), there, values, call.scalar(0, values)), kind)
+    counts = start.data is not None and start.data == 0 and delta.data is not None
+    if counts and delta.data == 1 and call.bounded.add_alike(found, limit):
+        return found
+    needed = _needed_rows(call, start, limit, delta) if capped else None
+    return call.counted(found, length_of(call, there), 0, needed)
+
+
+def _needed_rows(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """The length of a range without a bound, [1] s64."""
+    steps = call.convert(call.emit(ops.Sub(), limit, start), DType.F32)
+    if delta.data is None or delta.data != 1:
+        steps = call.emit(ops.Div(), steps, call.convert(delta, DType.F32))
+    steps = call.emit(ops.Minimum(), call.emit(ops.Ceil(), steps), call.scalar(_UNHEARD, steps))
+    return call.convert(call.reshape(steps, (1,)), DType.I64)
 
 
 def _constant_range(call: OnnxCall) -> Tensor:
@@ -140,8 +166,8 @@ def _constant_range(call: OnnxCall) -> Tensor:
     return call.constant(start + numbers * delta)
 
 
-def _most_steps(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> int:
-    """The maximum length of a computed range."""
+def _most_steps(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> tuple[int, bool]:
+    """The maximum length of a computed range, and whether data may ask for more."""
     low, high = _difference_range(call, start, limit)
     least, most = extent(call.builder, delta)
     if not start.dtype.is_float and least <= 0 <= most:
@@ -154,11 +180,13 @@ def _most_steps(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> 
     else:
         steps = math.inf
     if not steps <= ROWS_LIMIT:
+        if (most_rows := call.bounded.most_rows) is not None:
+            return most_rows, True
         raise ShapeError(
             f"expected constant bounds, or computed ones at most {ROWS_LIMIT} apart for any data, "
-            f"found {steps:g}; insert Min(limit, LARGEST) before it"
+            f"found {steps:g}; --max-rows N sets the largest"
         )
-    return max(math.ceil(steps), 0)
+    return max(math.ceil(steps), 0), False
 
 
 def _difference_range(call: OnnxCall, start: Tensor, limit: Tensor) -> tuple[float, float]:

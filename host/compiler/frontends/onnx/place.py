@@ -17,10 +17,10 @@ _SIZE_LIMIT = 1 << 26
 def center_crop_pad(call: OnnxCall) -> Tensor:
     """Crops or zero-pads to a size around the center; an odd difference goes to the end."""
     x, asked = call.x(0), call.integers(1, "shape")
-    axes = call.axes(len(x.shape), 2) or tuple(range(len(x.shape)))
+    rank = len(x.shape)
+    axes = tuple(call.axis(a, rank) for a in call.list("axes", tuple(range(rank))))
     if len(asked) != len(axes) or not all(0 < n <= _SIZE_LIMIT for n in asked):
         raise ShapeError(f"expected {len(axes)} positive sizes, found {list(asked)}")
-    rank = len(x.shape)
     cut, pads = ([0] * rank, [0] * rank), ([0] * rank, [0] * rank)
     for axis, size in zip(axes, asked, strict=True):
         change = abs(x.shape[axis] - size)

@@ -92,7 +92,9 @@ def _max_with_indices(call: OnnxCall, x: Tensor) -> list[Tensor]:
             place = call.emit(ops.Where(), better, place, best[1])
             part = call.emit(ops.Maximum(), best[0], part)
         best = [part, place]
-    return [best[0], call.emit(ops.Add(), best[1], call.constant(starts))]
+    at_all = call.emit(ops.Add(), best[1], call.constant(starts))
+    call.builder.limit(at_all, 0, x.elements - 1)
+    return [best[0], at_all]
 
 
 def _lowest_value(x: Tensor) -> float:
@@ -244,7 +246,11 @@ def global_max_pool(call: OnnxCall) -> Tensor:
 
 
 def max_unpool(call: OnnxCall) -> Tensor:
-    """Values at their indices in an image of MaxPool's input size, 0 elsewhere."""
+    """Values at their indices in an image of MaxPool's input size, 0 elsewhere.
+
+    Indices of a MaxPool of the same graph count in the image that it had; others in the smallest
+    image that it may have had, as in the ONNX specification's tests.
+    """
     x, at = call.x(0), call.x(1)
     window = call.list("kernel_shape")
     stride = call.list("strides", (1,) * len(window))
@@ -267,11 +273,15 @@ def max_unpool(call: OnnxCall) -> Tensor:
             f"{sizes}"
         )
     shape = (*x.shape[:2], *sizes)
-    empty = call.filled(shape, 0, x.dtype.numpy)
-    y = indexing.place(call, empty, indexing.as_indices(call, at), x, shape)
     asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
     if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):
         raise ShapeError(f"expected an output of at least {list(shape)}, found {list(asked)}")
+    if math.prod(asked) > _UNPOOLED_LIMIT:
+        raise ShapeError(f"expected {_UNPOOLED_LIMIT} elements at most, found {list(asked)}")
+    if call.builder.limits.get(at.name) == (0, math.prod(asked) - 1):
+        shape = asked
+    empty = call.filled(shape, 0, x.dtype.numpy)
+    y = indexing.place(call, empty, indexing.as_indices(call, at), x, shape)
     after = tuple(a - s for a, s in zip(asked, shape, strict=True))
     return surround(call, y, (0,) * len(shape), after, 0.0)
 

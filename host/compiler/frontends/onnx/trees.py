@@ -261,7 +261,7 @@ class _Order:
         self._seen[node] = True
         feature = int(forest.features[node])
         if not 0 <= feature < _MOST_FEATURES:
-            raise ShapeError(f"expected a feature from 0, found {feature}")
+            raise ShapeError(f"expected a feature of at least 0, found {feature}")
         tests, swapped = _tests(
             forest.modes[node], forest.limits[node], bool(forest.missing[node]),
             self._sets.get(node, ()),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
+from edgekit.host.compiler.frontends.common.bounded import Bounded
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.common.refusal import (
@@ -29,6 +28,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
 )
 from edgekit.host.compiler.frontends.onnx.old import moved_operands
 from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
+from edgekit.host.compiler.frontends.onnx.rules import RULES, axis_of, window_of
 from edgekit.host.compiler.frontends.onnx.types import (
     Floats,
     Texts,
@@ -41,59 +41,6 @@ from edgekit.host.compiler.frontends.onnx.types import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, ShapeError, Tensor
 from edgekit.host.errors import InputError
-
-RULES = Rules(
-    across_rows=frozenset({
-        "ArgMax", "ArgMin", "Attention", "AveragePool", "Compress", "Conv", "ConvInteger",
-        "ConvTranspose", "CumProd", "CumSum", "DFT", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
-        "GlobalMaxPool", "GroupNormalization", "Hardmax", "InstanceNormalization", "LRN", "LSTM",
-        "LayerNormalization", "LogSoftmax", "LpNormalization", "MatMul", "MatMulInteger",
-        "MaxPool", "MeanVarianceNormalization", "NonMaxSuppression", "NonZero", "QLinearConv",
-        "QLinearMatMul", "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
-        "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
-        "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
-        "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
-        "edgekit:DynamicConv",
-    }),
-    counts=frozenset({"Shape", "Size"}),
-    sized_by={"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Slice": 2},
-    picks=frozenset({
-        "Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze",
-        "Unsqueeze",
-    }),
-    computing=frozenset({"If", "Loop", "Range", "Scan"}),
-    cuts=frozenset({"Slice"}),
-    joins=frozenset({"CenterCropPad", "Concat", "Pad", "Split", "Tile"}),
-    along=frozenset({
-        "ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax",
-        "LpNormalization", "RMSNormalization", "Softmax", "TopK",
-    }),
-    reductions=frozenset({
-        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-    }),
-    products=frozenset({"MatMul"}),
-    gathers=frozenset({"Gather", "GatherElements"}),
-    neutral={
-        "ReduceL1": 0, "ReduceL2": 0, "ReduceLogSum": 0, "ReduceLogSumExp": -math.inf,
-        "ReduceMax": -math.inf, "ReduceMin": math.inf, "ReduceProd": 1, "ReduceSum": 0,
-        "ReduceSumSquare": 0,
-    },
-)  # fmt: skip
-
-
-def axis_of(op: str, attributes: Mapping[str, Any], opset: int, ins: Sequence[Any]) -> int:
-    """The first axis that an operator works along; 0 if it is computed."""
-    given = attributes.get("axis")
-    if isinstance(given, int):
-        return given
-    if op in ("CumProd", "CumSum"):
-        data = getattr(ins[1], "data", None) if len(ins) > 1 else None
-        return int(data.flat[0]) if data is not None and data.size == 1 else 0
-    if op in ("ArgMax", "ArgMin", "Gather", "GatherElements"):
-        return 0
-    return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
-
 
 _DEPTH = 32  # nesting of subgraphs and functions
 MOST_NODES = 100_000  # after expanding loops, branches and functions
@@ -119,6 +66,7 @@ class Walk:
         builder: GraphBuilder,
         functions: Mapping[str, FileFunction],
         most_nodes: int = MOST_NODES,
+        most_rows: int | None = None,
     ) -> None:
         self._builder = builder
         self._functions = functions
@@ -126,7 +74,7 @@ class Walk:
         self._depth = 0
         self._steps = 0
         self.floats = Floats(builder)
-        self.bounded = Bounded(builder, RULES)
+        self.bounded = Bounded(builder, RULES, most_rows)
         self._known: dict[tuple[int, str], Value] = {}
 
     def nodes(self, nodes: Sequence[FileNode], outputs: Collection[str], scope: OnnxScope) -> None:
@@ -205,7 +153,7 @@ class Walk:
         names += made[len(names) :]
         self.bounded.follow(
             node.op, ins, zip(wide, names, strict=True),
-            lambda x: self._emit_node(node, x, scope)[1], axis,
+            lambda x: self._emit_node(node, x, scope)[1], axis, partial(window_of, node, ins),
         )  # fmt: skip
 
     def _operands(self, node: FileNode, scope: OnnxScope) -> list[Value | None]:

@@ -1,7 +1,8 @@
 """Import of TensorFlow Lite's subgraph calls and variables: IF, WHILE, CALL, CALL_ONCE, handles.
 
 Shapes and operator order are static: a branch with a constant condition is selected at import time,
-otherwise both branches are computed and one result is selected; loops are unrolled.
+otherwise both branches are computed and one result is selected; loops are unrolled up to the limit
+that their condition names.
 """
 
 from __future__ import annotations
@@ -100,6 +101,14 @@ def _if(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     _refuse_writes(scope, branches)
     importer.charge(_BRANCH_WORK)
     then, otherwise = (importer.call(n, args, f"{label}.{n}") for n in branches)
+    return _selected(scope, condition, then, otherwise)
+
+
+def _selected(
+    scope: TfliteScope, condition: Tensor, then: list[Tensor], otherwise: list[Tensor]
+) -> list[Tensor]:
+    """`then` where the condition of one bool holds, else `otherwise`."""
+    importer = scope.importer
     if [(t.shape, t.dtype) for t in then] != [(t.shape, t.dtype) for t in otherwise]:
         shapes = [[list(t.shape) for t in made[:9]] for made in (then, otherwise)]
         raise InputError(f"expected branches of equal shapes, found {shapes[0]} and {shapes[1]}")
@@ -126,23 +135,44 @@ def _refuse_writes(scope: TfliteScope, branches: list[int]) -> None:
 
 
 def _while(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
+    """The values when the condition first fails. Where it depends on data, its other terms end the
+    loop: the body goes on, and its results are kept while the condition held."""
     condition, body = (operator.option(name) for name in _CALLED["WHILE"])
     values, importer = _read_inputs(scope, operator), scope.importer
+    kept, runs = values, None
     for count in range(_ITERATION_LIMIT + 1):
         label = f"{operator.index}.{count}"
         found = importer.call(condition, values, f"{label}.cond")
         if len(found) != 1 or found[0].elements != 1:
             raise InputError("expected a condition of one bool, found another")
         (going,) = importer.bounded.operands("WHILE", found)
+        terms = _terms(scope, going)
+        if not all(known := [bool(t.data.reshape(-1)[0]) for t in terms if t.data is not None]):
+            return kept
         if going.data is None:
-            raise InputError(
-                "expected a loop whose number of iterations is constant, found one that "
-                "depends on an input; run the loop in the application, or export it unrolled"
-            )
-        if not going.data.reshape(-1)[0]:
-            return values
+            if not known or any(importer.bounded.holds(t) for t in values):
+                raise InputError(
+                    "expected a loop with a constant limit of iterations, found one that only "
+                    "an input ends; run the loop in the application, or export it unrolled"
+                )
+            _refuse_writes(scope, [condition, body])
+            going = scope.builder.emit(ops.Reshape(()), going)
+            runs = going if runs is None else scope.builder.emit(ops.And(), runs, going)
         values = importer.call(body, values, label)
+        kept = values if runs is None else _selected(scope, runs, values, kept)
     raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} iterations, found more")
+
+
+def _terms(scope: TfliteScope, condition: Tensor) -> list[Tensor]:
+    """The tensors whose conjunction is `condition`."""
+    terms, found = [condition], list[Tensor]()
+    while terms:
+        node = scope.builder.producer((term := terms.pop()).name)
+        if node is not None and isinstance(node.op, ops.And | ops.Reshape):
+            terms += [scope.builder.tensor(name) for name in node.inputs if name is not None]
+        else:
+            found.append(term)
+    return found
 
 
 def _call_once(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:

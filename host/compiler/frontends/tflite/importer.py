@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
+from edgekit.host.compiler.frontends.common.bounded import Bounded
 from edgekit.host.compiler.frontends.common.builder import UNNAMED, GraphBuilder
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.open_shapes import (
@@ -31,6 +31,7 @@ from edgekit.host.compiler.frontends.tflite.call import Output, TfliteCall
 from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
 from edgekit.host.compiler.frontends.tflite.flow import FLOW, check_variable, run_flow, subgraphs_of
 from edgekit.host.compiler.frontends.tflite.operators import ROWS
+from edgekit.host.compiler.frontends.tflite.rules import RULES
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileOperator,
     TfliteFile,
@@ -47,41 +48,6 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, State, Tensor
 from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
-
-RULES = Rules(
-    across_rows=frozenset({
-        "ARG_MAX", "ARG_MIN", "ASSIGN_VARIABLE", "AVERAGE_POOL_2D", "BATCH_MATMUL",
-        "BATCH_TO_SPACE_ND", "BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN",
-        "CONV_2D", "CONV_3D", "CONV_3D_TRANSPOSE", "CUMSUM", "DEPTHWISE_CONV_2D", "DEPTH_TO_SPACE",
-        "DILATE", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP_SPARSE", "FULLY_CONNECTED", "IF",
-        "L2_NORMALIZATION",
-        "L2_POOL_2D", "LOCAL_RESPONSE_NORMALIZATION", "LOG_SOFTMAX", "LSTM", "MATRIX_DIAG",
-        "MATRIX_SET_DIAG", "MAX_POOL_2D", "MEAN", "MIRROR_PAD", "NON_MAX_SUPPRESSION_V4",
-        "NON_MAX_SUPPRESSION_V5", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN",
-        "REDUCE_PROD", "REDUCE_WINDOW", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR",
-        "REVERSE_SEQUENCE", "REVERSE_V2", "RFFT2D", "RNN", "SCATTER_ND", "SEGMENT_SUM", "SOFTMAX",
-        "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPARSE_TO_DENSE",
-        "STABLEHLO_GATHER", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_RNG_BIT_GENERATOR",
-        "STABLEHLO_SCATTER", "SUM",
-        "SVDF", "TOPK_V2",
-        "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN", "UNSORTED_SEGMENT_PROD",
-        "UNSORTED_SEGMENT_SUM", "WHERE",
-    }),
-    counts=frozenset({"SHAPE"}),
-    sized_by={"BROADCAST_TO": 1, "FILL": 0, "RESHAPE": 1, "SLICE": 2},
-    picks=frozenset({
-        "CAST", "CONCATENATION", "EXPAND_DIMS", "GATHER", "PACK", "RESHAPE", "SLICE", "SPLIT",
-        "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "UNPACK",
-    }),
-    computing=frozenset({"IF", "WHILE"}),
-    cuts=frozenset({"SLICE", "STRIDED_SLICE"}),
-    joins=frozenset({
-        "CONCATENATION", "MIRROR_PAD", "PAD", "PADV2", "SPLIT", "SPLIT_V", "TILE",
-    }),
-    unrelated=frozenset({"CALL", "CALL_ONCE", "RANK", "STABLEHLO_COMPOSITE", "WHILE"}),
-)  # fmt: skip
-
 
 __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
 
@@ -369,7 +335,7 @@ class _Operators(TfliteScope):
         name, shape = self.tensors.name(index), self.tensors.source(index).shape
         dtype, quant = self.tensors.dtype(index), self.tensors.quant(index)
         if any(d < 1 for d in shape):
-            raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
+            raise InputError(f"expected a variable with sizes of at least 1, found {list(shape)}")
         check_variable(shape, dtype)
         if name not in self.importer.states:
             first = np.zeros((), dtype.numpy)

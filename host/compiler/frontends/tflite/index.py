@@ -33,7 +33,7 @@ def gather_nd(call: TfliteCall) -> Tensor:
 
 def _need_positive(indices: Tensor) -> None:
     if indices.data is not None and indices.data.size and indices.data.min() < 0:
-        raise ShapeError(f"expected indices from 0, found {int(indices.data.min())}")
+        raise ShapeError(f"expected indices of at least 0, found {int(indices.data.min())}")
 
 
 def scatter_nd(call: TfliteCall) -> Tensor:
@@ -65,7 +65,9 @@ def sparse_to_dense(call: TfliteCall) -> Tensor:
 def _filled_like(call: TfliteCall, shape: Shape, value: float, like: Tensor) -> Tensor:
     """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
-        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {list(shape)}")
+        raise ShapeError(
+            f"expected sizes of at least 1 and at most {_SIZE_LIMIT} elements, found {list(shape)}"
+        )
     made = call.filled(shape, value, like.dtype.numpy)
     return made if like.quant is None else call.builder.with_quant(made, like.quant)
 

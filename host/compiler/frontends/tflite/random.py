@@ -37,7 +37,7 @@ def bits(call: TfliteCall) -> list[Tensor]:
         raise ShapeError(f"expected bits of 32 or 64 each, found {made.dtype.value}")
     count, words = math.prod(made.shape), made.dtype.bytes // 4
     if min(made.shape, default=1) < 1 or count * words > _SIZE_LIMIT:
-        raise ShapeError(f"expected sizes from 1, found {list(made.shape)}")
+        raise ShapeError(f"expected sizes of at least 1, found {list(made.shape)}")
     blocks = math.ceil(count * words / (2 if algorithm == _THREEFRY else 4))
     key, counter, *upper = (call.part(state, 0, i, 1) for i in range(state.shape[0]))
     if algorithm == _THREEFRY:

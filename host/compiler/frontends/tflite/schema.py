@@ -19,6 +19,7 @@ import numpy as np
 import tflite
 from numpy.typing import NDArray
 
+from edgekit.host.common.text import printable as escaped
 from edgekit.host.compiler.frontends.common.files import check_nodes, check_operands
 from edgekit.host.compiler.frontends.formats import is_tflite
 from edgekit.host.compiler.ir.types import Array, Quant, Shape
@@ -115,8 +116,9 @@ class FileOperator:
             return getattr(self.options, name)()
 
     def option_text(self, name: str) -> str:
+        """A text as messages can show it; different ones stay different."""
         value: bytes = self.option(name) or b""
-        return value[:_SHOWN_NAME].decode("utf-8", "replace")
+        return escaped(value[:_SHOWN_NAME].decode("utf-8", "replace"))
 
     def option_vector(self, name: str) -> tuple[int, ...] | None:
         """A vector of integers, or None if absent."""

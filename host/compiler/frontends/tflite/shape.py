@@ -279,7 +279,7 @@ def tile(call: TfliteCall) -> Tensor:
     """Repeats each axis by broadcasting a new axis before it."""
     x, counts = call.tensor(0, "input"), call.integers(1, "multiples")
     if len(counts) != len(x.shape) or any(c < 1 for c in counts):
-        raise ShapeError(f"expected {len(x.shape)} counts from 1, found {list(counts)}")
+        raise ShapeError(f"expected {len(x.shape)} counts of at least 1, found {list(counts)}")
     for axis, count in enumerate(counts):
         if count > 1:
             lead, rest = x.shape[:axis], x.shape[axis:]

@@ -54,7 +54,10 @@ def _pad_and_dilate(
         raise ShapeError(f"expected paddings of at most {_SIZE_LIMIT}, found more")
     whole = inner + low + high
     if whole.min(initial=1) < 1 or np.prod(whole.astype(np.float64)) > _SIZE_LIMIT:
-        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {whole.tolist()}")
+        raise ShapeError(
+            f"expected sizes of at least 1 and at most {_SIZE_LIMIT} elements, found "
+            f"{whole.tolist()}"
+        )
     for size in (int(np.prod(whole)), x.elements):
         call.builder.need_room((size,), np.int32)
     picks = np.full(whole, x.elements, np.int32)

@@ -126,7 +126,9 @@ class TensorTable:
         source, dtype = self.source(index), self.dtype(index)
         shape, sparsity, raw = source.shape, source.sparsity, source.data
         if any(d < 0 for d in shape):
-            raise InputError(f"{self.shown(index)}: expected sizes from 0, found {list(shape)}")
+            raise InputError(
+                f"{self.shown(index)}: expected sizes of at least 0, found {list(shape)}"
+            )
         if raw is None and 0 in shape:
             raw = np.zeros(0, np.uint8)  # files store empty tensors without data
         if raw is None:
@@ -228,7 +230,7 @@ def _block_values(
     scales = scales.astype(np.float32)
     bad = scales[~(np.isfinite(scales) & (scales >= 0))]
     if bad.size:
-        raise InputError(f"expected finite scales of blocks from 0, found {bad[0]:g}")
+        raise InputError(f"expected finite block scales of at least 0, found {bad[0]:g}")
     values = quantized.reshape(blocks, size).astype(np.float32)
     if zeros is not None:
         if zeros.size not in (1, blocks):

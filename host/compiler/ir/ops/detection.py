@@ -29,7 +29,8 @@ class DetectionOutput(Operator):
     rows of -1. In each class but `background`, the `top_k` best scores above `threshold` compete: a
     box is dropped if its intersection over union with a better remaining one exceeds `overlap`.
     Then the `keep` best of all classes remain. Ties go to the lower class, then to the lower box
-    index.
+    index. With `single`, a box competes only in the class of its best score; with `across`, too, it
+    competes with those of other classes, of which the `top_k` best remain in all.
     """
 
     kind: ClassVar[str] = "detection_output"
@@ -44,6 +45,8 @@ class DetectionOutput(Operator):
     threshold: float = 0.0
     overlap: float = 0.5
     background: int = _BACKGROUND_NONE
+    single: bool = False
+    across: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         boxes, scores = operand(ins, 0, "boxes"), operand(ins, 1, "scores")
@@ -58,12 +61,16 @@ class DetectionOutput(Operator):
                 f"expected boxes [{b}, {n}, 1 or {classes}, 4], found {list(boxes.shape)}"
             )
         need_positive((self.keep, self.top_k), "numbers of boxes")
+        if self.across and not (self.single and boxes.shape[2] == 1):
+            raise ShapeError("expected a box with one class to compete across classes, found more")
         if max(self.keep * b, self.entries(classes, n)) > _ENTRIES_LIMIT:
             raise ShapeError(f"expected at most {_ENTRIES_LIMIT} detections, found more")
         return [((1, 1, b * self.keep, FIELDS), DType.F32)]
 
     def entries(self, classes: int, n: int) -> int:
         """Maximum number of simultaneous candidates per image."""
+        if self.single:
+            return n
         return classes * min(self.top_k, n) + n
 
     def reference(
@@ -73,12 +80,23 @@ class DetectionOutput(Operator):
         y = np.full((scores.shape[0], self.keep, FIELDS), -1, np.float32)
         for image in range(scores.shape[0]):
             found: list[tuple[float, ...]] = []
-            for label in range(scores.shape[1]):
-                if label == self.background:
-                    continue
+            each, labels = scores[image].copy(), range(scores.shape[1])
+            each[np.isnan(each)] = -np.inf
+            if self.background in labels:
+                each[self.background] = -np.inf
+            best = each.argmax(0)
+            if self.single:
+                each[np.arange(len(each))[:, None] != best] = -np.inf
+            if self.across:
+                order = np.argsort(best, kind="stable")
+                selected = self._suppress_overlaps(boxes[image, order, 0], each.max(0)[order])
+                chosen = sorted((int(best[i]), -each[best[i], i], i) for i in order[selected])
+                found = [(image, n, -score, *boxes[image, i, 0]) for n, score, i in chosen]
+                labels = range(0)
+            for label in labels:
                 own = boxes[image, :, label if boxes.shape[2] > 1 else 0]
-                selected = self._suppress_overlaps(own, scores[image, label])
-                found += [(image, label, scores[image, label, i], *own[i]) for i in selected]
+                selected = self._suppress_overlaps(own, each[label])
+                found += [(image, label, each[label, i], *own[i]) for i in selected]
             order = np.argsort([-row[2] for row in found], kind="stable")[: self.keep]
             for place, at in enumerate(sorted(order)):
                 y[image, place] = found[at]

@@ -47,7 +47,8 @@ class Band:
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """Floats and u8 are interpolated in f32 (u8 rounds halves up), s8 and s16 in Q10.
+    """Floats and u8 are interpolated in f32 (u8 rounds halves up), s8 and s16 in Q10. s8 that
+    rounds once is interpolated in f32, and rounds halves to even.
 
     `bands`: the rows and columns that a part computes; None for all.
     """
@@ -77,12 +78,20 @@ class ResizeBilinear(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         image = required(x, 0)
-        if outs[0].dtype in (DType.I8, DType.I16):
+        if self.is_fixed_point(outs[0]):
             return [self._resize_integer(image)]
         y = self._resize_float(image.astype(np.float32))
+        if outs[0].dtype is DType.I8:
+            return [np.rint(y).astype(np.int8)]
         if outs[0].dtype is DType.U8:
             return [(y + np.float32(0.5)).astype(np.uint8)]
         return [y.astype(image.dtype)]
+
+    @staticmethod
+    def is_fixed_point(y: Tensor) -> bool:
+        """Whether weights are multiples of 1/1024, as in LiteRT."""
+        once = y.quant is not None and y.quant.rounds_once
+        return y.dtype is DType.I16 or (y.dtype is DType.I8 and not once)
 
     def _resize_float(self, image: Array) -> Array:
         rows = self._samples(0, image.shape[1], self._sample_positions)
@@ -116,10 +125,12 @@ class ResizeBilinear(Operator):
         """The rows (axis 0) or columns (1) that this operator computes; `source`: the input's."""
         return self.bands[axis] or Band(source, self.size[axis])
 
-    def band(self, axis: int, x: Tensor, begin: int, end: int) -> tuple[ResizeBilinear, int, int]:
-        """The operator for output rows (axis 0) or columns (1) from `begin` to `end` (excluded)
-        and the range of x that it reads."""
-        found = self._fixed_samples if x.dtype in (DType.I8, DType.I16) else self._sample_positions
+    def band(
+        self, axis: int, x: Tensor, y: Tensor, begin: int, end: int
+    ) -> tuple[ResizeBilinear, int, int]:
+        """The operator for rows (axis 0) or columns (1) of y from `begin` to `end` (excluded) and
+        the range of x that it reads."""
+        found = self._fixed_samples if self.is_fixed_point(y) else self._sample_positions
         samples = self._samples(axis, x.shape[1 + axis], found)
         first, last = int(samples.low[begin]), int(samples.high[end - 1]) + 1
         whole = self.along(axis, x.shape[1 + axis])

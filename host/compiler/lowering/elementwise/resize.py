@@ -9,7 +9,7 @@ from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
-# Macros per type besides TX: the type of sums of integer weights, or whether sums are rounded.
+# Macros per type besides TX: the type of sums of integer weights, or how sums are rounded.
 _SUMS: dict[DType, dict[str, str | int]] = {
     DType.F32: {},
     DType.F16: {},
@@ -17,6 +17,7 @@ _SUMS: dict[DType, dict[str, str | int]] = {
     DType.I8: {"ACC_T": "int32_t"},
     DType.I16: {"ACC_T": "int64_t"},
 }
+_ONCE: dict[str, str | int] = {"ROUNDED": 2}
 
 
 @lowers(ops.ResizeBilinear)
@@ -35,13 +36,14 @@ def lower_resize(ctx: Context, node: Node) -> list[KernelCall]:
         "x": Value(x.name),
         "y": Value(y.name),
     }
+    once = y.dtype is DType.I8 and not op.is_fixed_point(y)
     kernel = ctx.of_floats(x.dtype).kernel(
-        f"{x.dtype.value}_resize_bilinear",
+        f"{x.dtype.value}_resize_bilinear{'_once' if once else ''}",
         "layout/resize.c",
         "layout/resize.h",
         "ek_resize_args",
         TX=C_TYPES[x.dtype],
-        **_SUMS[x.dtype],
+        **(_ONCE if once else _SUMS[x.dtype]),
     )
     return [KernelCall(kernel, fields, n * op.size[0])]
 

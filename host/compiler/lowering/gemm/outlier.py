@@ -24,7 +24,13 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
     groups_product,
     x1_type,
 )
-from edgekit.host.compiler.lowering.gemm.grouped_row import grouped_row, is_grouped_row
+from edgekit.host.compiler.lowering.gemm.grouped_row import (
+    STREAM_SCALES,
+    Stream,
+    grouped_row,
+    is_streamed,
+    stream_of,
+)
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import NO_ZERO, fits_int4
@@ -55,16 +61,19 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
-    if is_grouped_row(ctx, node):
+    streams = is_streamed(ctx, node)
+    if streams and m == 1:
         return _lower_row(ctx, node, op)
+    stream = stream_of(ctx, node) if streams else None
     scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
     scales[:, :n] = scale
     of_groups = stored_scales(scales, 16 if slices > 1 else 32)
     short = of_groups.bits == 16
-    made = groups_product(ctx, node, m, short) if slices > 1 else _ungrouped_product(ctx, node, m)
-    stored, part_bytes = _store_parts(ctx, made)
+    made = _product(ctx, node, m, short, stream)
+    stored, part_bytes = (stream.at, 0) if stream else _store_parts(ctx, made)
     quantized, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
-    scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
+    scale_field = "scale16" if short else "scale"
+    scales_at = None if stream else ctx.weights.add(of_groups.values)
     residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
     products = []
     for i, part in enumerate(made.parts):
@@ -74,10 +83,9 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         # y already holds a partial result before this product
         holds_some = i > 0 or residual is not None
         fields: dict[str, Field] = {
+            "weights": Weights(stored.offset + i * part_bytes),
             **part.fields,
             "x": Value(quantized.tensor, part.first * (k // slices)),
-            "weights": Weights(stored.offset + i * part_bytes),
-            scale_field: Weights(scales_at.offset + part.first * of_groups.values[0].nbytes),
             "x_scale": row_scale,
             "x_scale_step": 1,
             "bias_f32": ctx.weights.add(bias_vector(bias, scales.shape[1], _F32)),
@@ -86,6 +94,9 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
             "high_f32": high,
             "y": Value(node.outputs[0]),
         }
+        if scales_at is not None:
+            row = of_groups.values[0].nbytes
+            fields[scale_field] = Weights(scales_at.offset + part.first * row)
         products.append(KernelCall(part.kernel, fields, part.tasks))
     fields = {
         "m": m, "n": n, "k": k, "share": op.share,
@@ -100,6 +111,8 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "columns": made.columns,
         "n_padded": scales.shape[1],
         "bits": made.bits,
+        "streamed": int(stream is not None),
+        "scales": STREAM_SCALES.index(stream.scales) if stream else 0,
         "x1": quantized,
         "row_scale": row_scale,
         "marks": ctx.scratch(node, round_up(k, _MARK_BITS) // 8),
@@ -111,6 +124,12 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "y": Value(node.outputs[0]),
     }  # fmt: skip
     return [KernelCall(_layer_kernel(ctx), fields, None), *products]
+
+
+def _product(ctx: Context, node: Node, m: int, short: bool, stream: Stream | None) -> GroupsProduct:
+    if len(ctx.constant(node, 2, "scales")) > 1:
+        return groups_product(ctx, node, m, short, stream)
+    return _ungrouped_product(ctx, node, m)
 
 
 def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[KernelCall]:

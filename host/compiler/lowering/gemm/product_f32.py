@@ -86,13 +86,21 @@ class _Stored:
 
 
 def _stored(
-    ctx: Context, window: Window, weights: Array, method: OperatorMethod, dtype: DType
+    ctx: Context,
+    node: Node,
+    window: Window,
+    weights: Array,
+    method: OperatorMethod,
+    dtype: DType,
 ) -> _Stored:
-    """Narrow weights stay narrow if a widened panel fits the kernel's buffer. Those that few tiles
-    of pixels read are widened in registers."""
+    """Narrow weights stay narrow if a widened panel fits the kernel's buffer, or another variant
+    stores them so. Those that few tiles of pixels read are widened in registers."""
+    shared = (
+        ctx.weights.panels.get(node.inputs[1] or "") == (method.nr, method.kc) and window.pixels > 1
+    )
     plain = _Stored(weights.astype(dtype.numpy), {}, "", {}, False)
     narrow = None if ctx.strips else narrowed(plain.values)
-    if narrow is None or not _pays(ctx, narrow, window.pixels):
+    if narrow is None or not _pays(ctx, narrow, 1 if shared else window.pixels):
         return plain
     assert method.mr is not None and method.nr is not None
     width = round_up(len(weights), ctx.isa.vl)
@@ -101,13 +109,14 @@ def _stored(
     if narrow.scales is not None:
         fields["scales"] = ctx.weights.add(padded(narrow.scales, width, np.dtype(np.float32)))
     tiles = _HALF_TILES if narrow.scales is None and ctx.isa.lanes else 1
-    if window.pixels <= tiles * method.mr:
-        return _Stored(narrow.values, macros | {"NARROW_IN_REGISTERS": 1}, suffix, fields, False)
     panel = (method.kc or window.k) * min(method.nr, width) * 4
+    too_wide = panel > F32_UNPACKED_BYTES
+    if window.pixels <= tiles * method.mr or (shared and too_wide):
+        return _Stored(narrow.values, macros | {"NARROW_IN_REGISTERS": 1}, suffix, fields, False)
     if method.split == "m" and width * window.k * 4 <= F32_UNPACKED_BYTES:
         macros |= {"UNPACKS_ALL": 1}
         return _Stored(narrow.values, macros, f"{suffix}_all", fields, False)
-    if panel > F32_UNPACKED_BYTES:
+    if too_wide:
         return plain
     return _Stored(narrow.values, macros, f"{suffix}_panels", fields, True)
 
@@ -151,7 +160,7 @@ def f32_product(
     if method.kc is not None:
         macros["K_BLOCK"] = method.kc
         suffix += f"_k{method.kc}"
-    stored = _stored(ctx, window, weights, method, dtype)
+    stored = _stored(ctx, node, window, weights, method, dtype)
     macros |= stored.macros
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function

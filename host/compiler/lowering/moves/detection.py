@@ -24,6 +24,8 @@ def lower_detection_output(ctx: Context, node: Node) -> list[KernelCall]:
         "classes": classes,
         "locations": boxes.shape[2],
         "background": op.background,
+        "single": int(op.single),
+        "across": int(op.across),
         "top_k": op.top_k,
         "keep": op.keep,
         "entries": entries,

@@ -320,7 +320,9 @@ def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool
     view = views[0]
     if not op.works_by_rows() or view.order[-1] != len(view.order) - 1:
         return False
-    push.emit(node, op, views, [view.order])
+    given = iter(views)
+    ins = [None if name is None else next(given) for name in node.inputs]
+    push.emit(node, op, ins, [view.order])
     return True
 
 

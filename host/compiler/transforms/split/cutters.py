@@ -192,7 +192,7 @@ def _cut_resize(site: Site, cut: Cut) -> Piece | None:
     assert isinstance(op, ops.ResizeBilinear)
     if cut.axis in (N, C):
         return Piece(op, (cut,))
-    part, begin, end = op.band(cut.axis - H, x, cut.begin, cut.end)
+    part, begin, end = op.band(cut.axis - H, x, site.outs[0], cut.begin, cut.end)
     return Piece(part, (Cut(cut.axis, begin, end) if x.shape[cut.axis] > 1 else None,))
 
 

@@ -86,6 +86,15 @@ def test_a_channel_shuffle_moves_nothing_but_its_halves(tmp_path):
     assert _both(nodes, constants, tmp_path) == 2
 
 
+def test_a_normalization_without_factors_keeps_its_terms(tmp_path):
+    nodes = [
+        node("Transpose", ["x"], ["r"], perm=[0, 2, 1, 3]),
+        node("LayerNormalization", ["r", "ones", "terms"], ["n"], axis=-1),
+        node("Transpose", ["n"], ["y"], perm=[0, 2, 1, 3]),
+    ]
+    assert _both(nodes, {"ones": np.ones(10, np.float32), "terms": _weights(10)}, tmp_path) == 0
+
+
 def test_a_flat_output_needs_the_elements_in_their_old_order(tmp_path):
     nodes = [node("Flatten", ["c"], ["f"]), node("MatMul", ["f", "m"], ["y"])]
     assert _both(nodes, {"m": _weights(480, 3)}, tmp_path) == 2

@@ -336,3 +336,15 @@ def test_a_change_of_scale_rounds_once(step, tmp_path):
     x = {"x": (stored.astype(np.float32) + 8) * np.float32(0.02)}
     real, made = (evaluate(g, x).outputs["y_d"] for g in (graph, integer_form(graph)))
     np.testing.assert_array_equal(real, made)
+
+
+@pytest.mark.parametrize(("mode", "size"), [("align_corners", (14, 12)), ("half_pixel", (18, 18))])
+def test_an_image_is_enlarged_as_in_floats(rng, mode, size, tmp_path):
+    """In sizes without ties, which sums in floats decide by chance."""
+    step, size = np.float32(0.02), np.array([1, 4, *size])
+    resize = node("Resize", ["x_d", "", "", "size"], ["y"],
+                  mode="linear", coordinate_transformation_mode=mode)  # fmt: skip
+    ends = [_quantized(name, step, _ZEROS["u8"]) for name in "xy"]
+    parts = [ends[0], ([resize], {"size": size}), ends[1]]
+    after = _both(rng, _imported(parts, (1, 4, 6, 6), tmp_path), (1, 4, 6, 6), step, 0.0)
+    assert _dtypes(after, ops.ResizeBilinear) == [DType.I8]

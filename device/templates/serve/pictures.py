@@ -1,0 +1,58 @@
+"""Pictures in requests, and as JSON what models find in them, in texts and in sound."""
+
+import io
+import warnings
+
+NO_PILLOW = (
+    b"expected Pillow on the board, which reads pictures, found none; install it (on Debian: "
+    b"python3-pil), or send raw inputs to /run\n"
+)
+
+
+class UnreadableError(Exception):
+    pass
+
+
+def read_picture(body):
+    """Decodes a JPEG, PNG or other picture, upright and in RGB. ImportError without Pillow."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(body)) as opened:
+                return ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
+        raise UnreadableError(f"expected a picture that Pillow reads, found: {error}") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise UnreadableError(
+            f"expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more"
+        ) from None
+
+
+def as_json(task, found):
+    """What a model found; of segments, only the shares of the classes."""
+    if task == "segment":
+        return {"shares": [share._asdict() for share in found.shares]}
+    if task in ("ocr", "transcribe"):
+        return found._asdict()
+    if task == "embed":
+        return {"vector": found}
+    if task == "instances":
+        each = [{"box": i.box._asdict(), "spans": [list(span) for span in i.spans]} for i in found]
+        return {"instances": each}
+    if task == "read":
+        return {"lines": [line._asdict() for line in found]}
+    if task == "obb":
+        return {"rotated": [{"box": r.box._asdict(), "corners": r.corners} for r in found]}
+    if task == "pose":
+        points = [[point._asdict() for point in pose.points] for pose in found]
+        each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]
+        return {"poses": each}
+    return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
+
+
+def predictions_of(boxes):
+    """Boxes as DeepStack names them."""
+    names = ("label", "confidence", "x_min", "y_min", "x_max", "y_max")
+    return {"success": True, "predictions": [dict(zip(names, (b.name, *b[1:6]))) for b in boxes]}

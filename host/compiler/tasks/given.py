@@ -1,0 +1,196 @@
+"""Heads of detectors that select boxes themselves, or have corners and scores in two outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import (
+    UNNAMED,
+    YOLO_PIXELS,
+    Head,
+    Limits,
+    as_rows,
+    sizes_of,
+    suppressed,
+)
+from edgekit.host.compiler.tasks.hub import PADDLE
+from edgekit.host.compiler.tasks.sizes import ORIGINAL_SIZE, SCALE
+
+_PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
+_BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
+_TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
+_TORCHVISION = ("boxes", "labels", "scores")
+_V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
+_ROW = 7  # image, corners, class, score
+_LENGTH = "_length"  # names the number of rows that were found
+
+
+def tensorflow_detections(ends: Ends) -> Iterator[Head]:
+    """TensorFlow's detectors as ONNX files: boxes [1, n, 4] (top, left, bottom, right) relative to
+    the picture, classes from 1 [1, n], scores [1, n]."""
+    named = _named(ends)
+    if not {*_TENSORFLOW} <= {*named}:
+        return
+    boxes, labels, scores = (named[name] for name in _TENSORFLOW)
+    count = labels.elements
+    if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
+        return
+
+    def rows(to: Appender) -> str:
+        sides = to.constant(sizes_of(ends.image)[..., ::-1])
+        wide = to.add(ops.Mul(), to.floats(boxes.name), sides)
+        top, left, bottom, right = to.add_all(ops.Split(2, (1, 1, 1, 1)), wide)
+        label, score = (_column(to, each) for each in (labels, scores))
+        return as_rows(to, label, score, [left, top, right, bottom])
+
+    yield Head("tensorflow", "outputs are those of TensorFlow's detectors", 0, rows, _BYTES, (), 1)
+
+
+def torchvision_detections(ends: Ends) -> Iterator[Head]:
+    """torchvision's detectors: corners [n, 4] in pixels, classes [n], scores [n]. Whether classes
+    count from 0 or 1 is not known, so that they get no labels."""
+    named = _named(ends)
+    if not {*_TORCHVISION} <= {*named} or len(named) - len(lengths_of(ends)) > len(_TORCHVISION):
+        return
+    boxes, labels, scores = (named[name] for name in _TORCHVISION)
+    count = labels.elements
+    if boxes.shape != (count, 4) or not labels.shape == scores.shape == (count,):
+        return
+    if labels.dtype is not DType.I64 or count < 1:
+        return
+
+    def rows(to: Appender) -> str:
+        label = only_found(to, ends, _column(to, labels), count)
+        corners = to.add(ops.Reshape((1, count, 4)), to.floats(boxes.name))
+        return as_rows(to, label, _column(to, scores), [corners])
+
+    yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PIXELS)
+
+
+def transformer_detections(ends: Ends) -> Iterator[Head]:
+    """RT-DETR, D-FINE and DEIM with the size of the picture: as torchvision's, of a batch of one,
+    but classes count from 0."""
+    named = _named(ends)
+    if {*named} != {*_TORCHVISION} or ORIGINAL_SIZE not in ends.graph.tensors:
+        return
+    boxes, labels, scores = (named[name] for name in _TORCHVISION)
+    count = labels.elements
+    if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
+        return
+
+    def rows(to: Appender) -> str:
+        label, score = (_column(to, each) for each in (labels, scores))
+        return as_rows(to, label, score, [to.floats(boxes.name)])
+
+    what = "outputs are those of RT-DETR and D-FINE"
+    yield Head("rt-detr-selected", what, _modulus(ends, labels.name), rows, _PIXELS)
+
+
+def _modulus(ends: Ends, labels: str) -> int:
+    """The number of classes: the only integer that their numbers, which are the places of scores,
+    are computed with; 0 if unknown."""
+    made, tensors = ends.graph.producer(), ends.graph.tensors
+    found: set[int] = set()
+    ahead, seen = [labels], {labels}
+    while ahead:
+        node = made.get(ahead.pop())
+        if node is None or not (node.op.elementwise or isinstance(node.op, ops.Reshape)):
+            continue
+        for name in filter(None, node.inputs):
+            data = tensors[name].data
+            if data is not None and data.size == 1 and data.dtype.kind == "i":
+                found.add(int(data.item()))
+            elif data is None and name not in seen:
+                ahead.append(name)
+                seen.add(name)
+    return found.pop() if len(found) == 1 and min(found) > 1 else 0
+
+
+def rows_of_paddle(ends: Ends) -> Iterator[Head]:
+    """PaddleDetection's: [n, 6] of class, score and corners in pixels, and the number of rows [1],
+    where the file takes the scale of the picture."""
+    plain = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    wide = [t for t in plain if t.shape[1:] == (_ROW - 1,)]
+    counts = [t for t in plain if t.shape == (1,) and t.dtype in (DType.I32, DType.I64)]
+    if len(wide) != 1 or len(counts) != 1 or len(plain) != 2 or SCALE not in ends.graph.tensors:
+        return
+    output, count = wide[0], wide[0].shape[0]
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, count, _ROW - 1)), to.floats(output.name))
+        label, score, corners = to.add_all(ops.Split(2, (1, 1, 4)), x)
+        return as_rows(to, _before(to, counts[0].name, label, count), score, [corners])
+
+    what = f"'{output.name}' is like PaddleDetection's"
+    yield Head(PADDLE, what, 0, rows, _PIXELS)
+
+
+def rows_of_yolov7(ends: Ends) -> Iterator[Head]:
+    """YOLOv7 that selects: [n, 7] of image, corners in pixels, class and score."""
+    wide = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    if len(wide) != 1 or not lengths_of(ends) or wide[0].shape[1:] != (_ROW,):
+        return
+    output, count = wide[0], wide[0].shape[0]
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, count, _ROW)), to.floats(output.name))
+        _, corners, label, score = to.add_all(ops.Split(2, (1, 4, 1, 1)), x)
+        return as_rows(to, only_found(to, ends, label, count), score, [corners])
+
+    what = f"'{output.name}' is like YOLOv7's, which selects its boxes"
+    yield Head("yolov7-selected", what, 0, rows, YOLO_PIXELS)
+
+
+def yolov4(ends: Ends) -> Iterator[Head]:
+    """pytorch-YOLOv4: `boxes` [1, n, 1, 4] as corners relative to the picture, and `confs`
+    [1, n, classes]."""
+    named = _named(ends)
+    if {*named} != {"boxes", "confs"}:
+        return
+    boxes, scores = named["boxes"], named["confs"]
+    if len(scores.shape) != 3 or boxes.shape != (1, scores.shape[1], 1, 4):
+        return
+
+    def rows(to: Appender) -> str:
+        corners = to.add(ops.Reshape((1, scores.shape[1], 4)), to.floats(boxes.name))
+        wide = to.add(ops.Mul(), corners, to.constant(sizes_of(ends.image)))
+        each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
+        return suppressed(to, wide, each, _V4_LIMITS)
+
+    yield Head("yolov4", "outputs are those of YOLOv4", scores.shape[2], rows, _PIXELS)
+
+
+def _named(ends: Ends) -> dict[str, Tensor]:
+    """Outputs by name, without the number that TensorFlow adds."""
+    return {tensor.name.partition(":")[0]: tensor for tensor in ends.outputs}
+
+
+def lengths_of(ends: Ends) -> list[Tensor]:
+    return [t for t in ends.outputs if t.name.endswith(_LENGTH) and t.shape == (1,)]
+
+
+def _column(to: Appender, x: Tensor) -> str:
+    wide = x.name if x.dtype is DType.F32 else to.add(ops.Convert(DType.F32), x.name)
+    return to.add(ops.Reshape((1, x.elements, 1)), wide)
+
+
+def only_found(to: Appender, ends: Ends, label: str, count: int) -> str:
+    """Classes [1, n, 1], which are -1 behind the rows that were found."""
+    if not (lengths := lengths_of(ends)):
+        return label
+    return _before(to, lengths[0].name, label, count)
+
+
+def _before(to: Appender, length: str, label: str, count: int) -> str:
+    length = to.add(ops.Convert(DType.F32), length)
+    length = to.add(ops.Reshape((1, 1, 1)), length)
+    numbers = to.constant(np.arange(count)[None, :, None])
+    none = to.constant(np.full((1, count, 1), -1))
+    return to.add(ops.Where(), to.add(ops.Less(), numbers, length), label, none)

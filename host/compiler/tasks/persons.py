@@ -1,0 +1,176 @@
+"""Heads that find the points of one body, which fills the picture: SimCC and ViTPose's maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import LETTERBOX, POINT_FIELDS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.candidates import with_image
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import Head
+
+_PERSON = (17, 26, 133)  # points of COCO, Halpe and COCO-WholeBody
+_MOST_POINTS = 256
+_EXACT = 1 << 24  # numbers of places are computed in f32
+_PIXELS = {
+    "fit": LETTERBOX,
+    "fill": 0,
+    "mean": (123.675, 116.28, 103.53),
+    "scale": (58.395, 57.12, 57.375),
+}
+_SIGMA, _RADIUS = 0.8, 5  # of the blur before ViTPose's maps are read
+_TINY = float(np.finfo(np.float32).eps)
+_LOW, _HIGH = 0.001, 50.0  # scores whose logarithm is taken
+# Of a value and those around it, row by row: both first and all second derivatives.
+_DERIVATIVES = np.array(
+    [
+        [0, 0, 0, -0.5, 0, 0.5, 0, 0, 0],
+        [0, -0.5, 0, 0, 0, 0, 0, 0.5, 0],
+        [0, 0, 0, 1, -2, 1, 0, 0, 0],
+        [0, 1, 0, 0, -2, 0, 0, 1, 0],
+        [0.5, -0.5, 0, -0.5, 1, -0.5, 0, -0.5, 0.5],
+    ]
+).T
+
+
+def sim_cc(ends: Ends) -> Iterator[Head]:
+    """RTMPose: scores of each column [1, points, columns] and of each row, which are parts of
+    pixels, in `simcc_x` and `simcc_y`."""
+    named = {tensor.name: tensor for tensor in ends.outputs}
+    if {*named} != {"simcc_x", "simcc_y"}:
+        return
+    across, down = named["simcc_x"], named["simcc_y"]
+    if {len(across.shape), len(down.shape)} != {3} or across.shape[0] != 1:
+        return
+    count, width, height = across.shape[1], across.shape[2], down.shape[2]
+    square = width * ends.image.height == height * ends.image.width
+    if down.shape[:2] != (1, count) or not square or count > _MOST_POINTS:
+        return
+    part = ends.image.width / width
+
+    def rows(to: Appender) -> str:
+        both = [to.floats(tensor.name) for tensor in (across, down)]
+        places = to.add(ops.Concat(2), *(_place(to, each, count) for each in both))
+        at = to.add(ops.Mul(), places, _number(to, part))
+        best = (_best(to, each, count) for each in both)
+        return _row(to, at, to.add(ops.Minimum(), *best))
+
+    yield Head("simcc", "outputs are RTMPose's, for one body that fills the picture", 1, rows,
+               _PIXELS, _labels(count))  # fmt: skip
+
+
+def vit_pose(ends: Ends) -> Iterator[Head]:
+    """Maps [1, points, rows, columns] of how likely each point is where, read as ViTPose's authors
+    do: by the derivatives of their logarithm, without bias (Huang et al., 2020)."""
+    output, image = ends.only(4), ends.image
+    if output is None:
+        return
+    _, count, height, width = output.shape
+    fits = width * image.height == height * image.width and min(height, width) > 2
+    if not fits or count > _MOST_POINTS or output.elements > _EXACT:
+        return
+
+    def rows(to: Appender) -> str:
+        maps = to.floats(output.name)
+        flat = to.add(ops.Reshape((1, count, height * width)), maps)
+        place = _place(to, flat, count)
+        middle = to.add(ops.Add(), place, _number(to, 0.5))  # far from where rounding matters
+        row = to.add(ops.Floor(), to.add(ops.Mul(), middle, _number(to, 1 / width)))
+        column = to.add(ops.Sub(), place, to.add(ops.Mul(), row, _number(to, width)))
+        shift = _shift(to, _logarithms(to, maps), (height, width), column, row)
+        at = to.add(ops.Sub(), to.add(ops.Concat(2), column, row), shift)
+        unit = np.array([[[(image.width - 1) / (width - 1), (image.height - 1) / (height - 1)]]])
+        at = to.add(ops.Mul(), at, to.constant(unit))
+        return _row(to, at, _best(to, flat, count))
+
+    what = f"'{output.name}' is like ViTPose's, for one body that fills the picture"
+    yield Head("vitpose", what, 1, rows, _PIXELS, _labels(count))
+
+
+def _labels(count: int) -> tuple[str, ...]:
+    return ("person",) if count in _PERSON else ()
+
+
+def _place(to: Appender, x: str, count: int) -> str:
+    """Numbers [1, points, 1] of the largest values [1, points, n]."""
+    best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), x))
+    return to.add(ops.Reshape((1, count, 1)), best)
+
+
+def _best(to: Appender, x: str, count: int) -> str:
+    return to.add(ops.Reshape((1, count, 1)), to.add(ops.ReduceMax((2,)), x))
+
+
+def _logarithms(to: Appender, maps: str) -> str:
+    """Those of the blurred maps, in one row."""
+    _, count, height, width = to.shape(maps)
+    blurred = to.add(ops.MatMul(), maps, to.constant(_blur(width).T[None, None]))
+    blurred = to.add(ops.MatMul(), to.constant(_blur(height)[None, None]), blurred)
+    safe = _between(to, blurred, _LOW, _HIGH)
+    return to.add(ops.Reshape((count * height * width,)), to.add(ops.Log(), safe))
+
+
+def _blur(size: int) -> Array:
+    """The matrix that blurs a line of so many values, which is mirrored at its ends."""
+    weights = np.exp(-0.5 * (np.arange(-_RADIUS, _RADIUS + 1) / _SIGMA) ** 2)
+    made = np.zeros((size, size))
+    for step, weight in zip(range(-_RADIUS, _RADIUS + 1), weights / weights.sum(), strict=True):
+        at = (np.arange(size) + step) % (2 * size)
+        np.add.at(made, (np.arange(size), np.minimum(at, 2 * size - 1 - at)), weight)
+    return made
+
+
+def _shift(to: Appender, values: str, size: tuple[int, int], column: str, row: str) -> str:
+    """How far the largest values, which are in these columns and rows, are behind the extremum of
+    the parabola through them and their neighbors: x and y [1, points, 2], at most 1."""
+    count, (height, width) = to.shape(column)[1], size
+    y, x = (
+        _between(to, to.add(ops.Add(), at, to.constant(step.reshape(1, 1, 9))), 0, last - 1)
+        for at, step, last in zip((row, column), np.mgrid[-1:2, -1:2], size, strict=True)
+    )
+    first = to.constant(height * width * np.arange(count)[None, :, None])
+    number = to.add(ops.Add(), to.add(ops.Mul(), y, _number(to, width)), x)
+    number = to.add(ops.Convert(DType.I64), to.add(ops.Add(), number, first))
+    around = to.add(ops.Gather(0), values, to.add(ops.Reshape((9 * count,)), number))
+    around = to.add(ops.Reshape((1, count, 9)), around)
+    made = to.add(ops.MatMul(), around, to.constant(_DERIVATIVES[None]))
+    dx, dy, dxx, dyy, dxy = to.add_all(ops.Split(2, (1,) * 5), made)
+    dxx, dyy = (to.add(ops.Add(), each, _number(to, _TINY)) for each in (dxx, dyy))
+
+    def crossed(a: str, b: str, c: str, d: str) -> str:
+        return to.add(ops.Sub(), to.add(ops.Mul(), a, b), to.add(ops.Mul(), c, d))
+
+    area = crossed(dxx, dyy, dxy, dxy)
+    across, down = crossed(dyy, dx, dxy, dy), crossed(dxx, dy, dxy, dx)
+    shift = to.add(ops.Concat(2), *(to.add(ops.Div(), each, area) for each in (across, down)))
+    return _between(to, shift, -1, 1)
+
+
+def _between(to: Appender, x: str, low: float, high: float) -> str:
+    x = to.add(ops.Maximum(), x, to.constant(np.full((1,) * len(to.shape(x)), low)))
+    return to.add(ops.Minimum(), x, to.constant(np.full((1,) * len(to.shape(x)), high)))
+
+
+def _number(to: Appender, value: float) -> str:
+    return to.constant(np.full((1, 1, 1), value))
+
+
+def _row(to: Appender, at: str, sure: str) -> str:
+    """One row of points [1, points, 2] and their scores [1, points, 1]. The box is that of all
+    points, and its score their mean."""
+    count = to.shape(at)[1]
+    sure = _between(to, sure, 0, 1)
+    total = to.add(ops.Reshape((1, 1, 1)), to.add(ops.ReduceSum((1,)), sure))
+    edges = [
+        to.add(ops.Reshape((1, 1, 2)), to.add(op, at))
+        for op in (ops.ReduceMin((1,)), ops.ReduceMax((1,)))
+    ]
+    points = to.add(ops.Concat(2), at, sure)
+    points = to.add(ops.Reshape((1, 1, POINT_FIELDS * count)), points)
+    mean = to.add(ops.Mul(), total, _number(to, 1 / count))
+    return with_image(to, _number(to, 0), mean, *edges, points)

@@ -1,0 +1,93 @@
+"""`edgekit run` of an encoder and a decoder that write down what is said, and the same on the
+board."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
+from tests.cli.test_hearing import _wav
+from tests.support.dictation_models import RATE, dictation_model, expected_text
+
+
+def sweep(start, slope, seconds):
+    t = np.arange(int(RATE * seconds)) / RATE
+    return (0.5 * np.sin(2 * np.pi * (start + slope * t) * t)).astype(np.float32)
+
+
+def test_an_encoder_and_a_decoder_write_down_what_is_said(edgekit, home):
+    """As NumPy does: features, language, suppressed tokens, texts that the shorter decoder does
+    not take, and a sound of two windows, which is cut where it is quiet."""
+    path = dictation_model(home)
+    sounds = [sweep(200, 900, 0.75), sweep(2000, -700, 0.9)]
+    texts = [expected_text(sound) for sound in sounds]
+    assert texts[0] != texts[1] and max(map(len, texts)) > 28, texts
+    _wav(home / "a.wav", sounds[0], bits=32)
+    done = edgekit("run", path, "--input", "a.wav", "--json")
+    assert done.code == 0, done.err
+    assert "writes down what is said in windows of 1 s" in done.err
+    (found,) = done.document["inputs"]
+    assert found["line"]["text"] == texts[0] and 0 < found["line"]["score"] < 1
+    both = np.concatenate([np.pad(sounds[0], (0, 2400)), sounds[1]])
+    _wav(home / "b.wav", both, bits=32)
+    _wav(home / "none.wav", np.zeros(0))
+    (home / "right.csv").write_text(f"a.wav,{texts[0]}\n")
+    assert edgekit("run", "--evaluate", "right.csv", "--json").document["evaluation"]["wer"] == 0
+    with open_on_board(root=home.parent / "home/boards/local") as board:
+        line = board.transcribe(sounds[0].tolist())
+        assert (line.text, line.score) == (texts[0], pytest.approx(found["line"]["score"]))
+        assert board.transcribe(sounds[1].tolist()).text == texts[1]
+        assert board.transcribe([]) == ("", 0)
+        joined = board.transcribe(both.tolist()).text
+    assert f"text     b.wav: {joined}\n" in edgekit("run", "--input", "b.wav").out
+    first, second = joined.split()
+    assert first == expected_text(np.pad(sounds[0], (0, 2400))[: first_cut(both)])
+    assert second == expected_text(both[first_cut(both) :])
+
+
+def first_cut(sound):
+    """The middle of the quietest tenth of a second in the last fifth of the first second."""
+    energies = [float(np.sum(sound[at : at + 1600] ** 2)) for at in (12800, 14400)]
+    return (12800, 14400)[int(np.argmin(energies))] + 800
+
+
+def test_features_are_those_of_hugging_face():
+    """Values of WhisperFeatureExtractor (transformers 5.24) for the same sound."""
+    features = LogMel(RATE, RATE, 80)
+    sound = np.pad(sweep(200, 900, 0.75), (0, RATE // 4))[None]
+    found = evaluate(log_mel(features, "samples", "rows"), {"samples": sound}).outputs["rows"][0]
+    values = {
+        (0, 0): 1.168, (5, 3): 1.3801, (11, 20): 0.6059, (20, 0): 0.5771, (31, 50): 0.638,
+        (40, 74): 0.4482, (48, 75): 0.5903, (60, 76): -0.0994, (79, 99): -0.5495,
+    }  # fmt: skip
+    for place, value in values.items():
+        assert found[place] == pytest.approx(value, abs=1e-3), place
+    assert found.mean() == pytest.approx(-0.36073753, abs=1e-4)
+
+
+def test_files_that_are_missing_are_named(edgekit, home):
+    path = dictation_model(home)
+    about = json.loads((home / "generation_config.json").read_text())
+    for change, said in (
+        ({"language": "fr"}, "generation_config.json: language: expected one of en, de, found"),
+        ({"eos_token_id": None}, "with decoder_start_token_id and eos_token_id, found none"),
+        ({"language": "fr", "forced_decoder_ids": [[[1], 2]]}, "language: expected one of"),
+        ({"decoder_start_token_id": 1 << 30}, "dictation.json.start: expected"),
+    ):
+        (home / "generation_config.json").write_text(json.dumps({**about, **change}))
+        done = edgekit("compile", path, "-o", "x.ekb")
+        assert done.code == 2 and said in done.err
+    (home / "tokenizer.json").unlink()
+    (home / "generation_config.json").write_text(json.dumps(about))
+    done = edgekit("compile", path, "-o", "x.ekb")
+    assert done.code == 2 and "expected tokenizer.json in it, found none" in done.err
+    (home / "decoder_model.onnx").unlink()
+    done = edgekit("compile", path, "-o", "x.ekb", "--task", "transcribe")
+    wanted = "decoder_model.onnx with the inputs input_ids and encoder_hidden_states is next to it"
+    assert done.code == 2 and f"expected that {wanted}, found none; fetch it, too" in done.err
+    assert f"what is said if {wanted}, but it is not" in edgekit("inspect", path).out

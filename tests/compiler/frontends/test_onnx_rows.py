@@ -1,0 +1,213 @@
+"""Operators along the axis of rows whose number depends on data, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.errors import InputError
+from tests.support.onnx_models import model, node, save, value
+
+_N = 13
+_PAIR = [
+    node("NonZero", ["x"], ["places"]),
+    node("Transpose", ["places"], ["at"]),
+    node("GatherND", ["both", "at"], ["pairs"]),
+    node("Transpose", ["pairs"], ["columns"]),
+    node("Unsqueeze", ["columns", "first"], ["image"]),
+]
+
+
+def _saved(folder, nodes, constants=(), inputs=None, opset=17):
+    inputs = inputs or [value("x", [_N])]
+    return save(model(nodes, inputs, ["y"], dict(constants), opset), folder, "model.onnx")
+
+
+def _agrees(path, x, max_rows=None):
+    """Compares the valid part of y with ONNX Runtime, before and after passes."""
+    (want,) = onnxruntime.InferenceSession(path).run(["y"], x)
+    graph = import_model(path, max_rows=max_rows)
+    for each in (graph, run_passes(graph)[0]):
+        found = evaluate(each, x).outputs
+        got = found["y"][tuple(slice(size) for size in want.shape)]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        if "y_length" in found:
+            assert found["y_length"].tolist()[0] in want.shape
+        else:
+            assert found["y"].shape == want.shape
+    return found
+
+
+def _counts(*counts):
+    for count in counts:
+        x = np.zeros(_N, np.float32)
+        x[_N - count :] = np.random.default_rng(count).random(count) + 0.5
+        yield {"x": x}
+
+
+def _both():
+    rng = np.random.default_rng(1)
+    return {"both": rng.random((_N, 2)).astype(np.float32), "first": np.array([0])}
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "options"),
+    [
+        ("Conv", (3, 2, 3), {"pads": [1, 1]}),
+        ("Conv", (3, 2, 3), {"pads": [4, 1], "strides": [2], "dilations": [2]}),
+        ("Conv", (2, 1, 4), {"auto_pad": "SAME_UPPER", "group": 2}),
+        ("ConvTranspose", (2, 3, 4), {"pads": [1, 1], "strides": [2]}),
+        ("ConvTranspose", (2, 3, 3), {"strides": [4], "output_padding": [1], "dilations": [2]}),
+    ],
+)
+def test_convolutions_see_zeros_behind_the_last_row(op, weights, options, tmp_path):
+    rng = np.random.default_rng(2)
+    constants = {**_both(), "w": rng.standard_normal(weights).astype(np.float32)}
+    constants |= {"b": rng.random(3 if weights[1] != 1 else 2).astype(np.float32)}
+    nodes = [*_PAIR, node(op, ["image", "w", "b"], ["z"], **options), node("Relu", ["z"], ["y"])]
+    path = _saved(tmp_path, nodes, constants)
+    for x in _counts(4, 9, _N):
+        _agrees(path, x)
+
+
+def test_padding_that_depends_on_the_rows_is_refused(tmp_path):
+    constants = {**_both(), "w": np.ones((3, 2, 3), np.float32)}
+    conv = node("Conv", ["image", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2])
+    with pytest.raises(InputError, match=r"Conv y.*expected Conv with padding that is the same"):
+        import_model(_saved(tmp_path, [*_PAIR, conv], constants))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "axis"),
+    [(0, -1, 1, 2), (0, 99, 2, 2), (2, 99, 1, 2), (1, -2, 3, 2), (0, 5, 1, 2), (-1, -9, -1, 1)],
+)
+def test_slices_of_rows(start, end, step, axis, tmp_path):
+    numbers = {"s": [start], "e": [end], "a": [axis], "t": [step]}
+    constants = {**_both(), **{n: np.array(v) for n, v in numbers.items()}}
+    path = _saved(tmp_path, [*_PAIR, node("Slice", ["image", *"seat"], ["y"])], constants)
+    for x in _counts(4, 6, _N):
+        _agrees(path, x)
+
+
+def test_a_row_from_the_end_is_no_slice(tmp_path):
+    constants = {**_both(), "s": np.array([-1]), "e": np.array([99]), "a": np.array([2])}
+    nodes = [*_PAIR, node("Slice", ["image", *"sea"], ["y"])]
+    with pytest.raises(InputError, match="forward slice"):
+        import_model(_saved(tmp_path, nodes, constants))
+
+
+def test_selections_by_one_mask_are_put_back(tmp_path):
+    """As splines do with what is inside of their interval: two masks, each asked for repeatedly."""
+    nodes = [
+        node("Abs", ["x"], ["positive"]),
+        node("Less", ["positive", "one"], ["inside"]),
+        node("Not", ["inside"], ["outside"]),
+        *(node("NonZero", [mask], [f"{mask}{i}"]) for mask in ("inside", "outside") for i in "ab"),
+        *(
+            node("Transpose", [f"{mask}{i}"], [f"{mask}_{i}"])
+            for mask in ("inside", "outside")
+            for i in "ab"
+        ),
+        node("GatherND", ["x", "inside_a"], ["small"]),
+        node("GatherND", ["both", "inside_b"], ["pairs"]),
+        node("ReduceSum", ["pairs", "last"], ["sums"], keepdims=0),
+        node("Mul", ["small", "sums"], ["scaled"]),
+        node("GatherND", ["x", "outside_a"], ["large"]),
+        node("ScatterND", ["zeros", "outside_b", "large"], ["started"]),
+        node("ScatterND", ["started", "inside_b", "scaled"], ["y"]),
+    ]
+    constants = {
+        "both": _both()["both"], "one": np.float32(1), "last": np.array([1]),
+        "zeros": np.zeros(_N, np.float32),
+    }  # fmt: skip
+    path = _saved(tmp_path, nodes, constants)
+    for scale in (0.1, 1, 100):
+        rng = np.random.default_rng(4)
+        _agrees(path, {"x": (rng.standard_normal(_N) * scale).astype(np.float32)})
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_rows_that_are_written_by_index(index, tmp_path):
+    constants = {**_both(), "i": np.array([[index]]), "new": np.float32([[7, 8]])}
+    nodes = [*_PAIR[:3], node("ScatterND", ["pairs", "i", "new"], ["y"])]
+    for x in _counts(4, _N):
+        _agrees(_saved(tmp_path, nodes, constants), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [([1, 1, -1], 0), ([0, 2, 1, -1], 1), ([1, -1, 2], 0), ([2, -1], 1)]
+)
+def test_rows_in_another_shape(shape, axes, tmp_path):
+    """Rows merge with what follows them, not with what is before."""
+    source = "pairs" if axes == 0 else "image"
+    constants = {**_both(), "shape": np.array(shape)}
+    path = _saved(tmp_path, [*_PAIR, node("Reshape", [source, "shape"], ["y"])], constants)
+    for x in _counts(4, _N):
+        _agrees(path, x)
+
+
+def test_rows_behind_an_axis_do_not_merge_with_it(tmp_path):
+    constants = {**_both(), "shape": np.array([-1])}
+    nodes = [*_PAIR, node("Reshape", ["image", "shape"], ["y"])]
+    with pytest.raises(
+        InputError, match=r"along one axis, found Reshape of \[1, 2, 13\] to \[26\]"
+    ):
+        import_model(_saved(tmp_path, nodes, constants))
+
+
+_RANGE = [
+    node("ReduceSum", ["x"], ["sum"], keepdims=0),
+    node("Range", ["zero", "sum", "one"], ["r"]),
+]
+_ENDS = {"zero": np.float32(0), "one": np.float32(1)}
+
+
+def test_a_range_that_only_data_limit_says_what_it_lacks_room_for(tmp_path):
+    path = _saved(tmp_path, [*_RANGE, node("Neg", ["r"], ["y"])], _ENDS)
+    for total in (0.5, 6, 8, 8.5, 1e20):
+        x = {"x": np.full(_N, total / _N, np.float32)}
+        found = evaluate(import_model(path, max_rows=8), x).outputs
+        assert found["y_length"] == (min(np.ceil(x["x"].sum()), 1 << 40))
+        count = min(int(found["y_length"][0]), 8)
+        np.testing.assert_array_equal(found["y"], [-i if i < count else 0 for i in range(8)])
+    with pytest.raises(InputError, match="--max-rows N sets the largest"):
+        import_model(path)
+
+
+def test_what_is_computed_from_too_few_rows_says_so(tmp_path):
+    path = _saved(tmp_path, [*_RANGE, node("ReduceSum", ["r"], ["y"], keepdims=0)], _ENDS)
+    for total, sum_ in ((4, 6), (9, 28)):
+        x = {"x": np.eye(_N, dtype=np.float32)[0] * total}
+        found = evaluate(import_model(path, max_rows=8), x).outputs
+        assert found["y"] == sum_ and found["rows_0_length"] == total
+
+
+_CHOSEN = [
+    node("NonZero", ["x"], ["places"]),
+    node("Reshape", ["places", "flat"], ["at"]),
+    node("Gather", ["table", "at"], ["rows"]),
+]
+_ALONG = [
+    ("ReduceMean", ["rows", "axis"], {"keepdims": 0}),
+    ("ReduceMean", ["rows"], {"noop_with_empty_axes": 1}),
+    ("Softmax", ["rows"], {"axis": 0}),
+    ("LogSoftmax", ["rows"], {"axis": -2}),
+    ("Hardmax", ["rows"], {"axis": 0}),
+    ("CumSum", ["rows", "first"], {}),
+    ("CumSum", ["rows", "first"], {"reverse": 1, "exclusive": 1}),
+]
+
+
+@pytest.mark.parametrize(("op", "operands", "options"), _ALONG)
+def test_rows_are_ranked_and_averaged(op, operands, options, tmp_path):
+    table = np.random.default_rng(2).normal(-3, 1, (_N, 4)).astype(np.float32)
+    constants = {
+        "flat": np.array([-1]), "axis": np.array([0]), "first": np.array(0), "table": table
+    }  # fmt: skip
+    path = _saved(tmp_path, [*_CHOSEN, node(op, operands, ["y"], **options)], constants, opset=18)
+    for x in _counts(1, 6, _N):
+        _agrees(path, x)

@@ -1,0 +1,74 @@
+"""Weights of large models are kept in a file while they are compiled."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.common.paged import LEAST_ARRAY, PagedArrays, release_pages
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.gguf.file import read_gguf
+from edgekit.host.compiler.ir.types import Array
+from edgekit.host.errors import InputError
+from tests.support.gguf_files import Q8_0, Stored, random_model
+
+_WORDS, _WIDTH = 1 << 20, 64
+
+
+def resident(array: Array) -> int:
+    """Bytes of the file behind an array that are in this process's memory."""
+    maps = Path("/proc/self/smaps").read_text().split("VmFlags")
+    at = array.__array_interface__["data"][0]
+    for text in maps:
+        head = next(line for line in text.splitlines() if "-" in line.split(" ")[0])
+        first, end = (int(part, 16) for part in head.split(" ")[0].split("-"))
+        if first <= at < end:
+            row = next(line for line in text.splitlines() if line.startswith("Rss:"))
+            return int(row.split()[1]) << 10
+    raise AssertionError("expected the array in memory")
+
+
+def test_arrays_leave_memory_and_keep_their_values(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape) for shape in ((300, 301), (LEAST_ARRAY // 8,), (7, 9))]
+    pages = PagedArrays(tmp_path, 1 << 21)
+    kept = [pages.keep(each) for each in arrays]
+    assert kept[2] is arrays[2] and not list(tmp_path.iterdir())
+    for before, after in zip(arrays, kept, strict=True):
+        np.testing.assert_array_equal(after, before)
+    assert resident(kept[0]) >= kept[0].nbytes
+    release_pages()
+    assert resident(kept[0]) < mmap.PAGESIZE
+    np.testing.assert_array_equal(kept[1], arrays[1])
+
+
+@pytest.mark.parametrize("size", [0, LEAST_ARRAY, 1 << 62])
+def test_arrays_without_room_stay_in_memory(size: int, tmp_path: Path) -> None:
+    array = np.ones(LEAST_ARRAY, np.float32)
+    assert PagedArrays(tmp_path, size).keep(array) is array
+
+
+@pytest.mark.slow
+def test_matrices_of_a_large_file_are_in_no_memory(tmp_path: Path) -> None:
+    model = random_model("llama", Q8_0)
+    blocks = np.zeros((_WORDS * _WIDTH // 32, 34), np.uint8)
+    blocks[:, 1], blocks[:, 2] = 0x3C, 5  # a scale of 1.0
+    model.tensors["token_embd.weight"] = Stored(Q8_0, blocks.tobytes(), (_WORDS, _WIDTH))
+    graph = import_model(model.write(tmp_path / "m.gguf"))
+    (large,) = (
+        t.data for t in graph.tensors.values() if t.data is not None and t.data.nbytes >= 64 << 20
+    )
+    assert large.shape == (_WORDS, _WIDTH) and resident(large) < 1 << 20
+    assert np.all(large[:, 0] == 5) and not large[:, 1].any()
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path) -> None:
+    path = random_model("llama").write(tmp_path / "m.gguf")
+    file = read_gguf(path)
+    path.write_bytes(path.read_bytes()[:-5000])
+    name = max(file.tensors, key=lambda each: file.tensors[each].start)
+    with pytest.raises(InputError, match="the file has changed while it was read"):
+        file.data(name)

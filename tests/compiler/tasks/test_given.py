@@ -1,0 +1,133 @@
+"""Boxes that a model selects, or that it has not decoded yet, in several outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.options import CompileOptions
+from tests.compiler.tasks.test_heads import prepared, rows_of, same
+from tests.support.detectors import best_boxes, built, detector
+from tests.support.onnx_models import model, node, save, value
+
+_SIZE = (64, 96)
+_GRIDS = [(8, 8, 12), (16, 4, 6), (32, 2, 3)]  # stride, rows, columns
+
+
+def _floats(parts):
+    return {name: np.asarray(value, np.float32) for name, value in parts.items()}
+
+
+@pytest.mark.parametrize("suffix", ["", ":0"])
+def test_detections_of_tensorflow_count_classes_from_one(tmp_path, suffix):
+    names = ("detection_boxes", "detection_classes", "detection_scores", "num_detections")
+    boxes = [[[0.25, 0.5, 0.75, 1], [0, 0, 0.5, 0.5], [0, 0, 1, 1]]]
+    values = (boxes, [[2, 1, 1]], [[0.9, 0.5, 0]], [2])
+    outputs = {f"{n}{suffix}": v for n, v in zip(names, values, strict=True)}
+    path = detector(tmp_path, _floats(outputs), _SIZE)
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == () and made.task.scale == (1,)
+    found = rows_of(made)
+    same(
+        [each for each in found if each[1]], [(2, 0.9, (48, 16, 96, 48)), (1, 0.5, (0, 0, 48, 32))]
+    )
+    for lines in ("cat\ndog\n", "???\ncat\ndog\n"):
+        (tmp_path / "labels.txt").write_text(lines)
+        task = prepared(path).task
+        assert task is not None and task.labels == ("", "cat", "dog")
+
+
+def selecting(folder, columns, outputs):
+    """A model that selects three of four boxes, of which the second overlaps the first. `columns`
+    are nodes that make outputs of `kept`, the numbers of the boxes."""
+    corners = [[0, 0, 40, 40], [1, 0, 40, 40], [50, 20, 90, 60], [2, 2, 8, 8]]
+    scores, labels = [0.9, 0.8, 0.6, 0.5], [7, 7, 2, 0]
+    constants = {
+        "corners": np.array([corners], np.float32), "scores_": np.array([[scores]], np.float32),
+        "most": np.array([4]), "overlap": np.float32([0.5]), "least": np.float32([0.1]),
+        "two": np.array([2]), "flat": np.array([-1]), "c": np.array(corners, np.float32),
+        "s": np.array(scores, np.float32), "l": np.array(labels), "zero": np.zeros(1, np.float32),
+        "fields": np.array([[0, *c, n, s] for c, n, s in zip(corners, labels, scores, strict=True)],
+                           np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["none"]),
+        node("Add", ["scores_", "none"], ["own"]),
+        node("NonMaxSuppression", ["corners", "own", "most", "overlap", "least"], ["picked"]),
+        node("Gather", ["picked", "two"], ["column"], axis=1),
+        node("Reshape", ["column", "flat"], ["kept"]),
+        *columns,
+    ]
+    made = model(nodes, [value("images", [1, 3, *_SIZE])], outputs, constants, opset=13)
+    for each in made.graph.output:
+        each.type.tensor_type.elem_type = 7 if each.name == "labels" else 1
+    return save(made, folder)
+
+
+_LEFT = [(7, 0.9, (0, 0, 40, 40)), (2, 0.6, (50, 20, 90, 60)), (0, 0.5, (2, 2, 8, 8))]
+
+
+def test_rows_behind_those_that_were_found_are_empty(tmp_path):
+    """YOLOv7 with suppression in the file: images, corners, classes and scores."""
+    path = selecting(tmp_path, [node("Gather", ["fields", "kept"], ["y"], axis=0)], ["y"])
+    made = prepared(path)
+    assert made.task is not None and made.task.fit == "letterbox"
+    same(rows_of(made), _LEFT)
+
+
+def test_detections_of_torchvision_get_no_labels(tmp_path):
+    """Its own classes count from 1, those of others from 0."""
+    columns = [
+        node("Gather", [source, "kept"], [name], axis=0)
+        for source, name in (("c", "boxes"), ("l", "labels"), ("s", "scores"))
+    ]
+    path = selecting(tmp_path, columns, ["boxes", "labels", "scores"])
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ()
+    same(rows_of(made), _LEFT)
+
+
+def test_corners_and_scores_of_yolov4(tmp_path):
+    rng = np.random.default_rng(3)
+    low = rng.uniform(0, 0.6, (40, 2))
+    corners = np.concatenate([low, low + rng.uniform(0.1, 0.4, (40, 2))], 1)
+    scores = rng.random((40, 2)).astype(np.float32)
+    outputs = {"boxes": corners[None, :, None], "confs": scores[None]}
+    made = prepared(detector(tmp_path, _floats(outputs), _SIZE))
+    wide = corners * [96, 64, 96, 64]
+    boxes = np.concatenate([(wide[:, :2] + wide[:, 2:]) / 2, wide[:, 2:] - wide[:, :2]], 1)
+    same(rows_of(made), best_boxes(boxes, scores, 0.4, 0.6))
+
+
+@pytest.mark.parametrize("form", ["apart", "sums", "joined"])
+def test_distributions_of_distances_and_scores_of_each_grid(tmp_path, form):
+    """YOLOv8 before decoding, with logits, or with scores and their sums."""
+    rng, classes = np.random.default_rng(4), 3
+    parts, nodes, names, boxes, scores = {}, [], [], [], []
+    for stride, rows, columns in _GRIDS:
+        spread = rng.normal(0, 2, (1, 64, rows, columns)).astype(np.float32)
+        each = rng.normal(-1, 2, (1, classes, rows, columns)).astype(np.float32)
+        wide, logit, share = f"spread{stride}", f"logit{stride}", f"share{stride}"
+        parts |= {wide: spread, logit: each}
+        nodes.append(node("Sigmoid", [logit], [share]))
+        nodes.append(node("ReduceMax", [share], [f"sum{stride}"], axes=[1]))
+        nodes.append(node("Concat", [wide, logit], [f"all{stride}"], axis=1))
+        names += {
+            "apart": [wide, logit], "sums": [wide, share, f"sum{stride}"],
+            "joined": [f"all{stride}"],
+        }[form]  # fmt: skip
+        for y in range(rows):
+            for x in range(columns):
+                shares = np.exp(spread[0, :, y, x].astype(float).reshape(4, 16))
+                left, up, right, down = stride * (shares @ np.arange(16) / shares.sum(1))
+                at_x, at_y = stride * (x + 0.5), stride * (y + 0.5)
+                middle = at_x + (right - left) / 2, at_y + (down - up) / 2
+                boxes.append((*middle, left + right, up + down))
+                scores.append(1 / (1 + np.exp(-each[0, :, y, x].astype(float))))
+    made = prepared(built(tmp_path, parts, nodes, names, _SIZE), CompileOptions(task="detect"))
+    assert made.task is not None and "YOLOv8's before decoding" in made.source
+    expected = best_boxes(np.array(boxes), np.array(scores, np.float32), 0.25, 0.7)
+    assert len(expected) > 9
+    same(rows_of(made), expected[:100])

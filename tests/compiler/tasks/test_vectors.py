@@ -1,0 +1,57 @@
+"""Vectors of texts and pictures, as files next to a model say how they are made."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.errors import InputError
+from tests.compiler.tasks.test_heads import prepared
+from tests.support.detectors import detector
+from tests.support.text_models import text_model
+
+
+@pytest.mark.parametrize(
+    ("modes", "how"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "the mean of all"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "the mean of all"),
+        ({"pooling_mode": "cls"}, "the first token"),
+        ({"pooling_mode_max_tokens": True}, "found max_tokens; export the model with its pooling"),
+        ({"pooling_mode_lasttoken": True}, "found lasttoken; "),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "found cls_token, m"),
+    ],
+)
+def test_texts_are_pooled_as_stated_or_not_at_all(tmp_path, modes, how):
+    path = text_model(tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(modes))
+    options = CompileOptions(task="guess", shapes={"input_ids": (1, 7)})
+    made = with_task(path, import_for_task(path, options), options)
+    assert (made.task is None) == ("found" in how) and how in made.graph.notes[-1]
+    (tmp_path / "2_Dense").mkdir()
+    (tmp_path / "2_Dense/config.json").write_text("{}")
+    asked = CompileOptions(task="embed", shapes={"input_ids": (1, 7)})
+    with pytest.raises(InputError, match=r"export the model with its pooling$"):
+        with_task(path, import_for_task(path, asked), asked)
+
+
+def test_pixels_of_clip_are_in_its_configuration(tmp_path):
+    vector = np.arange(1, 10, dtype=np.float32)[None]
+    path = detector(tmp_path, {"image_embeds": vector}, (32, 32))
+    assert prepared(path).task is None
+    assert prepared(path, CompileOptions(task="embed")).task is not None
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    about = {
+        "do_normalize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.2],
+        "do_center_crop": True, "crop_size": {"height": 32, "width": 32},
+        "do_resize": True, "size": {"shortest_edge": 40},
+    }  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
+    task = prepared(path).task
+    assert task is not None and (task.kind, task.fit, task.zoom) == ("embed", "crop", 1.25)
+    assert task.mean == pytest.approx((127.5, 102, 76.5))

@@ -1,0 +1,71 @@
+"""Outputs whose shapes are those of a head, but which say something else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.agent.fitting import Placed, boxes_of
+from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.device.runtime.errors import InputError
+from tests.compiler.tasks.test_heads import prepared, rows_of
+from tests.support.detectors import built, detector
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+
+
+def test_outputs_of_few_axes_are_no_head(tmp_path):
+    """Names and shapes of TensorFlow's detectors, which also give the number of boxes."""
+    shapes = {"boxes": (1, 9, 4), "classes": (1, 9), "scores": (1, 9), "count": (1,)}
+    outputs = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    assert prepared(detector(tmp_path, outputs, _SIZE)).task is None
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_points_behind_the_scores_are_no_classes(tmp_path, nested):
+    """Five points of a face, as a file of Ultralytics without its metadata has them."""
+    cells = 8 * 12 + 4 * 6 + 2 * 3
+    parts = {
+        "box": np.full((1, 4, cells), 20), "logit": np.full((1, 1, cells), -9),
+        "points": np.full((1, 15, cells), 30),
+    }  # fmt: skip
+    parts = {name: value.astype(np.float32) for name, value in parts.items()}
+    parts["logit"][0, 0, 5] = 3
+    names = ["inner", "points"] if nested else ["box", "score", "points"]
+    nodes = [
+        node("Sigmoid", ["logit"], ["score"]),
+        *([node("Concat", ["box", "score"], ["inner"], axis=1)] if nested else []),
+        node("Concat", names, ["output0"], axis=1),
+    ]
+    made = prepared(built(tmp_path, parts, nodes, ["output0"], _SIZE))
+    assert made.task is not None and made.task.kind == "pose"
+    ((_, score, rest),) = rows_of(made, 7 + 15)
+    assert score == pytest.approx(1 / (1 + np.exp(-3)), abs=1e-4)
+    assert rest == pytest.approx((10, 10, 30, 30, *[30] * 15), abs=1e-2)
+
+
+def test_places_of_joints_are_no_classes_of_pixels(tmp_path):
+    """ViTPose's configuration names the joints as if they were classes."""
+    path = detector(tmp_path, {"heatmaps": np.zeros((1, 3, 16, 24), np.float32)}, _SIZE)
+    about = {"model_type": "vit", "id2label": {"0": "nose", "1": "left eye", "2": "right eye"}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    made = prepared(path)
+    assert made.task is not None and made.task.kind == "segment"
+    (tmp_path / "config.json").write_text(json.dumps({**about, "model_type": "vitpose"}))
+    made = prepared(path)
+    assert made.task is not None and made.task.kind == "pose"
+
+
+def test_scores_that_are_none_are_no_boxes():
+    """Places of points in a row of classes, by a head that the shapes showed."""
+    task = TaskSpec("detect", "x", "y")
+    placed = Placed(96, 64, 0, 0, (96, 64))
+    rows = [0, 1, 0.9, 5, 5, 20, 20], [0, 2, 150, 5, 5, 20, 20]
+    for none in (np.nan, np.inf, -0.5, 1e9):  # numbers of classes
+        assert boxes_of([0, none, *rows[0][2:]], 7, task, placed) == []
+    assert len(boxes_of(rows[0], 7, task, placed)) == 1
+    with pytest.raises(InputError, match="scores from 0 to 1, found 150: these outputs are"):
+        boxes_of([*rows[0], *rows[1]], 7, task, placed)

@@ -1,0 +1,158 @@
+"""An encoder and a decoder of speech as Optimum exports Whisper, tiny and with random weights, and
+what they write down by NumPy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.ir.types import Array
+from tests.support.onnx_models import model, node, save, value
+
+RATE, FRAMES, BANDS = 16000, 100, 80
+MOST = 40  # tokens of a text, with those before it
+_WIDTH, _WORDS = 12, 28
+END, START, ENGLISH, GERMAN, TRANSCRIBE, _TRANSLATE, _PLAIN = range(20, 27)
+_SUPPRESSED, _HELD = [3, 27, _PLAIN, START], [7, END]
+_LETTERS = "abcdefghijklmnopqrst"
+_SPECIAL = ("end", "start", "en", "de", "transcribe", "translate", "plain", "none")
+
+
+def dictation_model(folder: Path, seed: int = 0) -> Path:
+    """Writes the encoder, the decoder and the files next to them; returns the encoder."""
+    weights = _weights(seed)
+    nodes = [
+        node("Transpose", ["input_features"], ["frames"], perm=[0, 2, 1]),
+        node("MatMul", ["frames", "heard"], ["product"]),
+        node("Tanh", ["product"], ["last_hidden_state"]),
+    ]
+    own = {"heard": weights["heard"]}
+    features = value("input_features", ["batch_size", BANDS, FRAMES])
+    encoder = save(
+        model(nodes, [features], ["last_hidden_state"], own), folder, "encoder_model.onnx"
+    )
+    save(_decoder(weights), folder, "decoder_model.onnx")
+    names = [f"<|{name}|>" for name in _SPECIAL]
+    added = [{"id": 20 + i, "content": n, "special": True} for i, n in enumerate(names)]
+    level = {"type": "ByteLevel", "add_prefix_space": False}
+    vocabulary = {letter: i for i, letter in enumerate(_LETTERS)}
+    for name, content in (
+        ("tokenizer", {"model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+                       "added_tokens": added, "pre_tokenizer": level}),
+        ("preprocessor_config", {
+            "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": BANDS,
+            "chunk_length": 1}),
+        ("config", {
+            "is_encoder_decoder": True, "max_target_positions": MOST,
+            "decoder_start_token_id": START}),
+        ("generation_config", {
+            "eos_token_id": END, "suppress_tokens": _SUPPRESSED, "begin_suppress_tokens": _HELD,
+            "lang_to_id": {"<|en|>": ENGLISH, "<|de|>": GERMAN}, "no_timestamps_token_id": _PLAIN,
+            "task_to_id": {"transcribe": TRANSCRIBE, "translate": _TRANSLATE}}),
+    ):  # fmt: skip
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return encoder
+
+
+def expected_text(sound: Array, seed: int = 0) -> str:
+    """What the model writes down of at most a second of sound."""
+    weights = _weights(seed)
+    hidden = np.tanh(_features(sound).T @ weights["heard"])
+    tokens = [START]
+    tokens.append(int(np.argmax(_logits(weights, tokens, hidden)[[ENGLISH, GERMAN]])) + ENGLISH)
+    tokens += [TRANSCRIBE, _PLAIN]
+    begun = len(tokens)
+    while len(tokens) < MOST:
+        scores = _logits(weights, tokens, hidden)
+        scores[_SUPPRESSED + (_HELD if len(tokens) == begun else [])] = -np.inf
+        if (best := int(np.argmax(scores))) == END:
+            break
+        tokens.append(best)
+    return "".join(_LETTERS[token] for token in tokens[begun:] if token < len(_LETTERS))
+
+
+def _weights(seed: int) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+
+    def some(*shape: int) -> Array:
+        return random.standard_normal(shape).astype(np.float32)
+
+    wide = (_WIDTH, _WIDTH)
+    names = ("q", "k", "v", "query", "key", "value")
+    square = {name: some(*wide) / 2 for name in names}
+    return {
+        **square, "heard": some(BANDS, _WIDTH) / 4, "words": some(_WORDS, _WIDTH),
+        "places": some(MOST, _WIDTH), "logits": some(_WIDTH, _WORDS),
+        "mask": np.triu(np.full((MOST, MOST), -1e9, np.float32), 1),
+    }  # fmt: skip
+
+
+def _decoder(weights: dict[str, Array]) -> Any:
+    """Attention to the text so far, then to the sound, whose keys and values depend on that
+    alone."""
+    ends = {"zero": np.array([0]), "one": np.array([1])}
+    own = {name: data for name, data in weights.items() if name != "heard"}
+    nodes = [
+        node("Shape", ["input_ids"], ["extents"]),
+        node("Gather", ["extents", "one"], ["length"]),
+        node("Slice", ["places", "zero", "length", "zero"], ["place"]),
+        node("Slice", ["mask", "zero", "length", "zero"], ["lines"]),
+        node("Slice", ["lines", "zero", "length", "one"], ["later"]),
+        node("Gather", ["words", "input_ids"], ["word"]),
+        node("Add", ["word", "place"], ["x"]),
+        *(node("MatMul", ["x", name], [f"{name}_x"]) for name in "qkv"),
+        node("Transpose", ["k_x"], ["k_turned"], perm=[0, 2, 1]),
+        node("MatMul", ["q_x", "k_turned"], ["near"]),
+        node("Add", ["near", "later"], ["masked"]),
+        node("Softmax", ["masked"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "v_x"], ["text"]),
+        node("Add", ["x", "text"], ["y"]),
+        node("MatMul", ["y", "query"], ["asked"]),
+        *(node("MatMul", ["encoder_hidden_states", n], [f"{n}_h"]) for n in ("key", "value")),
+        node("Transpose", ["key_h"], ["key_turned"], perm=[0, 2, 1]),
+        node("MatMul", ["asked", "key_turned"], ["like"]),
+        node("Softmax", ["like"], ["parts"], axis=-1),
+        node("MatMul", ["parts", "value_h"], ["sound"]),
+        node("Add", ["y", "sound"], ["z"]),
+        node("MatMul", ["z", "logits"], ["scores"]),
+    ]
+    inputs = [
+        value("input_ids", ["batch_size", "decoder_sequence_length"], "s64"),
+        value("encoder_hidden_states", ["batch_size", "encoder_sequence_length", _WIDTH]),
+    ]
+    return model(nodes, inputs, ["scores"], {**own, **ends})
+
+
+def _logits(w: dict[str, Array], tokens: list[int], hidden: Array) -> Array:
+    x = w["words"][tokens] + w["places"][: len(tokens)]
+    later = w["mask"][: len(tokens), : len(tokens)]
+    y = x + _softmax(x @ w["q"] @ (x @ w["k"]).T + later) @ (x @ w["v"])
+    z = y + _softmax(y @ w["query"] @ (hidden @ w["key"]).T) @ (hidden @ w["value"])
+    found: Array = (z @ w["logits"])[-1]
+    return found
+
+
+def _softmax(x: Array) -> Array:
+    powers: Array = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _features(sound: Array) -> Array:
+    """Whisper's features [BANDS, FRAMES] of a second."""
+    padded = np.pad(np.pad(sound, (0, RATE - len(sound))), 200, mode="reflect")
+    window = np.hanning(401)[:-1]
+    frames = np.stack([padded[at : at + 400] * window for at in range(0, RATE, 160)])
+    energy = np.abs(np.fft.rfft(frames)) ** 2
+    mel = np.linspace(0, 15 + 27 * np.log(8) / np.log(6.4), BANDS + 2)
+    edges = np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
+    lines = np.arange(201) * 40.0
+    bands = []
+    for low, center, high in zip(edges, edges[1:], edges[2:], strict=False):
+        shape = np.interp(lines, [low, center, high], [0, 1, 0]) * 2 / (high - low)
+        bands.append(np.log10(np.maximum(energy @ shape, 1e-10)))
+    found = np.stack(bands)
+    result: Array = (np.maximum(found, found.max() - 8) + 4) / 4
+    return result
