@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.kernels import KERNELS_OF
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles import Source, asking
+from edgekit.host.fleet.profiles import Source, Views, asking
 from edgekit.host.report.document import (
     BoardTimes,
     ModelReleases,
@@ -69,15 +69,15 @@ def field_report(
     products of programs (`call_times`). InputError if there are no profiles at all. With
     the board names of an `inventory`, a fleet overview is included. `most_releases` limits the
     releases of a subject, `most_cells` the operator times on individual boards of a release."""
-    with asking(store) as database:
-        releases = database.execute(_RELEASES).fetchall()
-        if not releases and not database.execute("FROM batches LIMIT 1").fetchall():
+    with asking(store) as views:
+        releases = views.rows(_RELEASES)
+        if not releases and not views.rows("FROM batches LIMIT 1"):
             raise InputError(
                 f"{store.folder}: expected profiles to report, found none; "
                 "fetch some: edgekit profile pull --board BOARD"
             )
-        operators = _group_rows(database.execute(_OPERATORS).fetchall())
-        boards = _group_rows(database.execute(_BOARDS).fetchall())
+        operators = _group_rows(views.rows(_OPERATORS))
+        boards = _group_rows(views.rows(_BOARDS))
         by_subject: dict[_Key, list[Any]] = defaultdict(list)
         for row in releases:
             by_subject[row[:4]].append(row[4:])
@@ -92,12 +92,12 @@ def field_report(
                 here = _board_times(boards[(*key, row[0])])
                 if age < _BOARD_MATRICES:
                     count = len(operators[(*key, row[0])])
-                    here = _with_cells(database, key, row[0], here, count, most_cells)
+                    here = _with_cells(views, key, row[0], here, count, most_cells)
                 made.append(_release_times(key, row, operators[(*key, row[0])], here))
             newest = variant_of(recall(made[0].release), key[3]) or {}
             name = newest.get("signature", "")
             subjects.append(ModelReleases(*key, tuple(reversed(made)), name))
-        fleet = None if inventory is None else fleet_of(database, inventory)
+        fleet = None if inventory is None else fleet_of(views, inventory)
     day = now.strftime("%Y-%m-%d %H:%M")
     return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)
 
@@ -151,7 +151,7 @@ def _board_times(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
 
 
 def _with_cells(
-    database: Any,
+    views: Views,
     key: _Key,
     release: str,
     boards: tuple[BoardTimes, ...],
@@ -162,7 +162,7 @@ def _with_cells(
     shown = boards[: most_cells // max(count, 1)]
     names = [board.board for board in shown]
     cells: dict[str, dict[int, float]] = {name: {} for name in names}
-    for board, position, median in database.execute(_CELLS, [*key, release, names]).fetchall():
+    for board, position, median in views.rows(_CELLS, [*key, release, names]):
         cells[board][position] = median / 1e3
     filled = tuple(
         replace(b, operators=tuple(cells[b.board].get(position) for position in range(count)))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgekit.host.fleet.profiles import Views
 from edgekit.host.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
 
 _MOST_STRAGGLERS = 60  # per group
@@ -35,21 +36,20 @@ _NOW = f"""
 """
 
 
-def fleet_of(database: Any, inventory: Sequence[str]) -> Fleet:
-    """The fleet overview; `database` has the view `batches`, `inventory` the names of all
-    boards."""
-    heard = {row[0] for row in database.execute(_HEARD).fetchall()}
+def fleet_of(views: Views, inventory: Sequence[str]) -> Fleet:
+    """The fleet overview; `inventory` has the names of all boards."""
+    heard = {row[0] for row in views.rows(_HEARD)}
     missing = sorted(set(inventory) - heard)
-    groups = _group_boards(database)
+    groups = _group_boards(views)
     odd = {one.board for group in groups for one in group.stragglers}
     shown = tuple(replace(g, stragglers=g.stragglers[:_MOST_STRAGGLERS]) for g in groups)
     return Fleet(shown, len(heard), len(odd), len(missing), tuple(missing[:_MOST_MISSING]))
 
 
-def _group_boards(database: Any) -> tuple[FleetGroup, ...]:
+def _group_boards(views: Views) -> tuple[FleetGroup, ...]:
     """Groups boards by model and type, largest group first."""
     found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in database.execute(_NOW).fetchall():
+    for row in views.rows(_NOW):
         found[row[:4]].append(row[4:])
     groups = [_build_group(key, rows) for key, rows in found.items()]
     return tuple(sorted(groups, key=lambda group: -group.boards))

@@ -91,16 +91,16 @@ class ReleaseComparison:
 def compare(store: Source, before: str, after: str) -> ReleaseComparison:
     """Compares two releases, each given by a prefix of its id. InputError if one is not found, if
     they are for different types of boards, or if there are too few batches."""
-    with asking(store) as database:
-        found = [database.execute(_SUBJECTS, [name]).fetchall() for name in (before, after)]
-        newest = [row[0] for row in database.execute(_NEWEST).fetchall()]
+    with asking(store) as views:
+        found = [views.rows(_SUBJECTS, [name]) for name in (before, after)]
+        newest = [row[0] for row in views.rows(_NEWEST)]
         first, second = (
             _resolve_release(store, name, rows, newest)
             for name, rows in zip((before, after), found, strict=True)
         )
         board_type, variant, threads, model = _common_subject(first, second, *found)
         key = [first, second, variant, threads]
-        times, kinds = _by_name(database.sql(_TIMES, params=key + key).to_arrow_table(), first)
+        times, kinds = _by_name(views.table(_TIMES, key + key), first)
     boards, paired = _pair_boards(times[_WHOLE])
     counts = tuple(sum(len(side[i]) for side in boards.values()) for i in (0, 1))
     if min(counts) < _LEAST_BATCHES:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.device.runtime.arrays.calls import KINDS
 from edgekit.host.common.optional import optional
@@ -26,6 +26,9 @@ from edgekit.host.fleet.profiles.parquet import (
     read_part,
     schema,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _MEMORY = "1GB"
 _ADDRESSES = 3 << 29  # bytes; DuckDB does not count the values of expressions
@@ -66,25 +69,47 @@ class Source(Protocol):
     def reading(self) -> AbstractContextManager[tuple[Any, Sequence[Path]]]: ...
 
 
+class Views:
+    """The views of a store, asked with SQL of edgekit or such that `query` would run."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows; `values` are those of the placeholders."""
+        found: list[Any] = self.run(lambda connection: connection.execute(sql, values).fetchall())
+        return found
+
+    def table(self, sql: str, values: Sequence[Any] | None = None) -> pyarrow.Table:
+        """The result as an Arrow table."""
+        return self.run(lambda connection: connection.sql(sql, params=values).to_arrow_table())
+
+    def run(self, call: Callable[[Any], Any]) -> Any:
+        """Calls with the DuckDB connection. SIGINT ends it: in a thread, since DuckDB may consume
+        the signal in the main one and go on."""
+        with ThreadPoolExecutor(1, "query") as pool:
+            try:
+                return pool.submit(call, self._connection).result()
+            except KeyboardInterrupt:
+                behind = pool.submit(lambda: None)
+                while not behind.done():  # the query may not have started yet
+                    self._connection.interrupt()
+                    wait([behind], 0.05)
+                raise
+
+
 def query(store: Source, sql: str, most_rows: int) -> QueryResult:
     """Runs a query on the views `operators` and `batches`; InputError if it fails."""
-    with _sql_errors(), asking(store) as connection, _more_addresses(_ADDRESSES):
-        _check(connection, sql)
-        found = _interruptible(connection, lambda: connection.execute(sql))
+
+    def ask(connection: Any) -> tuple[tuple[str, ...], list[Any]]:
+        found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
-        rows = found.fetchmany(most_rows + 1)
+        return columns, found.fetchmany(most_rows + 1)
+
+    with _sql_errors(), asking(store) as views, _more_addresses(_ADDRESSES):
+        _check(views, sql)
+        columns, rows = views.run(ask)
         return QueryResult(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
-
-
-def _interruptible(connection: Any, call: Callable[[], Any]) -> Any:
-    """Ends a query on SIGINT, which Python does not see while DuckDB computes in its thread."""
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(call)
-        try:
-            return result.result()
-        except KeyboardInterrupt:
-            connection.interrupt()
-            raise
 
 
 def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
@@ -98,9 +123,9 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
     _, pq = libraries()
     from edgekit.host.common.files import atomic_writer
 
-    with _sql_errors(), asking(store) as connection:
-        _check(connection, sql)
-        table = _interruptible(connection, lambda: connection.sql(sql).to_arrow_table())
+    with _sql_errors(), asking(store) as views:
+        _check(views, sql)
+        table = views.table(sql)
         with atomic_writer(target) as file:
             if target.suffix == ".parquet":
                 pq.write_table(table, file, compression="zstd")
@@ -138,12 +163,12 @@ def _write_csv(table: Any, file: Any) -> None:
         ) from None
 
 
-def _check(database: Any, sql: str) -> None:
+def _check(views: Views, sql: str) -> None:
     """InputError unless `sql` is one SELECT over the views; DuckDB serializes nothing else."""
     import json
 
     def ask(sql: str, *values: str) -> list[Any]:
-        rows: list[Any] = [row[0] for row in database.execute(sql, values).fetchall()]
+        rows: list[Any] = [row[0] for row in views.rows(sql, values)]
         return rows
 
     try:
@@ -200,14 +225,14 @@ def _refused(found: str) -> InputError:
 
 
 @contextlib.contextmanager
-def asking(store: Source) -> Iterator[Any]:
-    """A DuckDB connection with the views and no access to files; only for SQL of edgekit or such
-    that `query` would run. TransferError names a corrupted file."""
+def asking(store: Source) -> Iterator[Views]:
+    """The views, in a database without access to files. TransferError names a corrupted file."""
     (duckdb,) = optional("duckdb")
     with store.reading() as (_, paths), contextlib.closing(duckdb.connect(":memory:")) as database:
+        views = Views(database)
         try:
-            _make_views(database, paths, store.remote)
-            yield database
+            views.run(lambda connection: _make_views(connection, paths, store.remote))
+            yield views
         except duckdb.Error as error:
             mistakes = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
             others = (duckdb.PermissionException, duckdb.OutOfMemoryException)
@@ -215,10 +240,6 @@ def asking(store: Source) -> Iterator[Any]:
                 for path in paths:
                     read_part(path, store.remote)
             raise
-        except RuntimeError as error:
-            if "interrupted" not in str(error):
-                raise
-            raise KeyboardInterrupt from None  # DuckDB consumed the signal
 
 
 def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
@@ -288,5 +309,5 @@ class CallTimes:
 
 def call_times(store: Source) -> tuple[CallTimes, ...]:
     """The products of all programs, slowest first."""
-    with asking(store) as database:
-        return tuple(CallTimes(*row) for row in database.execute(_CALLS).fetchall())
+    with asking(store) as views:
+        return tuple(CallTimes(*row) for row in views.rows(_CALLS))

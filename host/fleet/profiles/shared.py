@@ -129,9 +129,9 @@ class SharedStore:
         record them."""
         from edgekit.host.fleet.profiles.query import asking
 
-        with asking(self) as database:
-            rows = database.execute(_BOARDS).fetchall()
-            dropped = dict(database.execute(_DROPPED).fetchall())
+        with asking(self) as views:
+            rows = views.rows(_BOARDS)
+            dropped = dict(views.rows(_DROPPED))
         return [
             BoardSummary(board, profile, batches, releases, int(dropped[board]), None, last)
             for board, profile, batches, releases, last in rows

@@ -121,8 +121,8 @@ def field_calls(board: BoardProfile, store: ProfileStore | None = None) -> Field
     store = store or ProfileStore()
     if not store.folder.is_dir() or find_spec("duckdb") is None:
         return FieldCalls()
-    with asking(store) as database:
-        rows = database.execute(_TIMES).fetchall()
+    with asking(store) as views:
+        rows = views.rows(_TIMES)
     products = _by_product(rows, board.platform)
     found: list[Measurement] = []
     sparse: dict[Key, list[tuple[str, _Compared[BlockSettings]]]] = defaultdict(list)

@@ -122,10 +122,8 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
     store = store or ProfileStore()
     if not store.folder.is_dir() or find_spec("duckdb") is None:
         return FieldHistory()
-    with asking(store) as database:
-        times, boards, left_out = (
-            database.execute(sql).fetchall() for sql in (_TIMES, _BOARDS, _LEFT_OUT)
-        )
+    with asking(store) as views:
+        times, boards, left_out = (views.rows(sql) for sql in (_TIMES, _BOARDS, _LEFT_OUT))
     profiles = {name for name in {row[2] for row in times} if platform_of(name) == platform}
     groups: dict[_Key, list[tuple[Any, ...]]] = defaultdict(list)
     for row in times:
