@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 OWN_LABELS = (
     "{0}.labels", "{0}.names", "{0}.txt", "{0}_labels.txt", "{0}-labels.txt", "{0}.labels.txt",
@@ -32,6 +33,7 @@ WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
 _ENCODER, _DECODER = "encoder_model", "decoder_model"  # as Optimum names the two parts of a model
 _MOST_BYTES = 64 << 20
+_MOST_YAML, _DEEPEST_YAML = 1 << 20, 32
 _ONNX = "onnx"  # folder in which some exporters put the model alone
 
 
@@ -104,3 +106,24 @@ def read_sidecar(file: Path, most_bytes: int = _MOST_BYTES) -> bytes | None:
         return file.read_bytes()
     except OSError:
         return None
+
+
+def read_yaml_sidecar(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; empty for other files, and for references, tags and depths that
+    no exporter of models writes."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (read_sidecar(file, _MOST_YAML) or b"").decode("utf-8", "replace")
+    depth = 0
+    try:
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            is_alias = isinstance(event, yaml.AliasEvent)
+            if depth > _DEEPEST_YAML or is_alias or getattr(event, "tag", None):
+                return {}
+        made = yaml.load(text, loader)
+    except (yaml.YAMLError, ValueError):
+        return {}
+    return made if isinstance(made, dict) else {}

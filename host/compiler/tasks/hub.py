@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.device.runtime.agent.task import BGR, CROP, LETTERBOX, MOST_ZOOM, RGB, STRETCH
-from edgekit.host.compiler.sidecars import CONFIG, PADDLE_FILES, PIXELS, config_folder, read_sidecar
-from edgekit.host.compiler.tasks.plain_yaml import read_yaml
+from edgekit.host.compiler.sidecars import (
+    CONFIG,
+    PADDLE_FILES,
+    PIXELS,
+    config_folder,
+    read_sidecar,
+    read_yaml_sidecar,
+)
 
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
@@ -128,7 +134,7 @@ def _paddle(path: Path) -> Config | None:
     """What PaddleDetection's exporter writes; None unless pictures are stretched to the input."""
     folder = config_folder(path)
     name = next((name for name in PADDLE_FILES if (folder / name).is_file()), PADDLE_FILES[0])
-    about = read_yaml((read_sidecar(folder / name, _MOST_BYTES) or b"").decode("utf-8", "replace"))
+    about = read_yaml_sidecar(folder / name)
     steps, names = about.get("Preprocess"), about.get("label_list")
     if not isinstance(steps, list) or not isinstance(names, list):
         return None

@@ -13,8 +13,7 @@ from typing import Any
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs import read_attached
-from edgekit.host.compiler.sidecars import ULTRALYTICS, config_folder, read_sidecar
-from edgekit.host.compiler.tasks.plain_yaml import read_yaml
+from edgekit.host.compiler.sidecars import ULTRALYTICS, config_folder, read_yaml_sidecar
 
 _FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .tflite file
 _MOST_TEXT = 1 << 20
@@ -45,7 +44,7 @@ def read_ultralytics(path: Path) -> Ultralytics:
         found = next(filter(None, map(_parse, _attached_texts(path))), {})
     source = Ultralytics.source
     if "names" not in found:
-        found, source = _beside(path), ULTRALYTICS
+        found, source = read_yaml_sidecar(config_folder(path) / ULTRALYTICS), ULTRALYTICS
     names, task = _value(found.get("names")), found.get("task")
     task = task if isinstance(task, str) else ""
     names = dict(enumerate(names)) if isinstance(names, list) else names  # of old YOLOv5
@@ -76,11 +75,6 @@ def _points(value: Any) -> tuple[int, int]:
 def _attached_texts(path: Path) -> list[str]:
     files = read_attached(path).files
     return [files[name].decode("utf-8", "replace") for name in _FILES if name in files]
-
-
-def _beside(path: Path) -> dict[str, Any]:
-    data = read_sidecar(config_folder(path) / ULTRALYTICS, _MOST_TEXT)
-    return read_yaml((data or b"").decode("utf-8", "replace"))
 
 
 def _parse(text: str) -> dict[str, Any]:
