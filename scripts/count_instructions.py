@@ -6,7 +6,7 @@
 Writes tests/virtual/instructions.json. With --check it writes nothing and reports counts that
 changed by more than PERCENT. Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/
 too. The counts are an emulator's instructions, not time. On a57 they repeat exactly, so any change
-is due to the code; on rv64v they include the kernel and repeat to within 0.01 %.
+is due to the code; on rv64v they include the kernel and repeat to within 0.01%.
 """
 
 from __future__ import annotations

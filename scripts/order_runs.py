@@ -11,7 +11,7 @@ in the importer's order and in the chosen one, and each is run as the cost model
 operator per unit, one thread per unit. For comparison it also runs on the core alone, and with both
 threads on each operator. The builds alternate in bursts of short blocks, one thread per core; a
 block counts if no thread waited for its core. A gain is the ratio of the lowest deciles, with its
-90 % interval.
+90% interval.
 
 The cost of passing a result to the other core is measured first, by size, and the orders are chosen
 and simulated with it: it differs between machines, and on a virtual one from hour to hour,
@@ -186,7 +186,7 @@ def _too_few(what: str, found: Sequence[Sequence[float]]) -> bool:
 
 
 def _bootstrap_ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
-    """The ratio of undisturbed times, and the bounds of its 90 % bootstrap interval."""
+    """The ratio of undisturbed times, and the bounds of its 90% bootstrap interval."""
     random = Random(0)
     drawn = sorted(
         _lowest_decile(random.choices(first, k=len(first)))

@@ -124,7 +124,7 @@ def _run_networks(
                 row = listed[witness.name]
                 result = _to_result(witness, name, answers[witness.name], row.min_ms[name])
                 found[witness.name].append(result)
-                _log(f"{witness.name:14} {name:18} {result.error:+6.1f} %")
+                _log(f"{witness.name:14} {name:18} {result.error:+6.1f}%")
     return [Table(w, threads[w.name], tuple(found[w.name])) for w in witnesses if found[w.name]]
 
 

@@ -226,7 +226,7 @@ def _print_report(report: GemmReport) -> None:
         print(f"look-up  {report.lookup.repeated:.0f} ns{first}")
     if regret := report.regret:
         print(
-            f"regret   mean {100 * regret.mean:.1f} %, worst {100 * regret.worst:.1f} % "
+            f"regret   mean {100 * regret.mean:.1f}%, worst {100 * regret.worst:.1f}% "
             f"over {len(regret.products)} products that were not tuned"
         )
     if report.peers:

@@ -72,14 +72,14 @@ def hotspot_lines(timing: Benchmark, verdict: ProgramVerdict | None) -> list[str
     lines = [f"hotspots {verdict.kind}: {verdict.why}", f"try      {verdict.advice}"]
     for i, thread in enumerate(seen.threads):
         who = "caller" if i == 0 else f"worker {i}"
-        delayed = "" if thread.delayed is None else f", {thread.delayed:.0f} % without a core"
-        busy = f"{thread.running:.0f} % on a core{delayed}, {thread.asleep:.0f} % asleep"
-        waits = f"; {thread.waiting:.0f} % of {thread.samples} samples waiting for tasks"
+        delayed = "" if thread.delayed is None else f", {thread.delayed:.0f}% without a core"
+        busy = f"{thread.running:.0f}% on a core{delayed}, {thread.asleep:.0f}% asleep"
+        waits = f"; {thread.waiting:.0f}% of {thread.samples} samples waiting for tasks"
         several = thread.samples and len(seen.threads) > 1
         lines.append(f"thread   {who}: {busy}{waits if several else ''}")
     said = {verdict.advice}
     for operator in verdict.operators:
-        share = f"{100 * operator.share:5.1f} %"
+        share = f"{100 * operator.share:5.1f}%"
         lines.append(f"  {share}  {operator.name} ({operator.op}): {operator.why}")
         if operator.advice not in said:
             lines.append(f"           try {operator.advice}")
@@ -107,7 +107,7 @@ def place_lines(
 ) -> list[str]:
     """Functions and instructions with their shares, and the data that is missing."""
     return [
-        *(f"  {function.percent:5.1f} %  {function.name}" for function in functions),
-        *(f"    {each.percent:5.1f} %  {each.text}" for each in instructions),
+        *(f"  {function.percent:5.1f}%  {function.name}" for function in functions),
+        *(f"    {each.percent:5.1f}%  {each.text}" for each in instructions),
         *(f"  missing   {reason}" for reason in missing),
     ]

@@ -366,7 +366,7 @@ def _show(rows: Sequence[_Row], limit: float) -> None:
                 milliseconds(time),
                 error_text(row.proof) if row.proof else NOT_VALIDATED,
                 three_digits(1e3 / time),
-                f"{100 * row.load:.1f} %",
+                f"{100 * row.load:.1f}%",
                 byte_size(row.used_bytes or 0),
                 byte_size(row.memory_bytes),
             )

@@ -228,7 +228,7 @@ def _show(found: Comparison, cost: ModelEstimate) -> None:
 def _cells(error: TensorError | None) -> tuple[str, ...]:
     if error is None:
         return ("-",) * 4
-    saturated = f"{100 * error.saturated:.1f} %"
+    saturated = f"{100 * error.saturated:.1f}%"
     return f"{error.sqnr_db:.1f}", f"{error.cosine:.5f}", f"{error.largest:.3g}", saturated
 
 

@@ -113,7 +113,7 @@ def _row(layer: LayerError, times: Mapping[str, float]) -> str:
     e, took = layer.board, times.get(layer.name)
     cells = [""] * 4
     if e is not None:
-        saturated = f"{100 * e.saturated:.1f} %"
+        saturated = f"{100 * e.saturated:.1f}%"
         cells = [f"{e.sqnr_db:.1f}", f"{e.cosine:.5f}", f"{e.largest:.3g}", saturated]
     cells += [f"{layer.steps:.3g}", "" if took is None else f"{took:.3g}"]
     numbers = "".join(f"<td class='number'>{cell}</td>" for cell in cells)

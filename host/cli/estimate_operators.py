@@ -27,11 +27,11 @@ def show_operators(found: ModelEstimate, judged: Sequence[HotOperator]) -> None:
             o.op,
             o.kernel,
             three_digits(o.median_us),
-            f"{100 * o.share:.1f} %",
+            f"{100 * o.share:.1f}%",
             str(costs[o.name].cycles),
             str(costs[o.name].instructions),
             _millions(o.multiply_adds),
-            "-" if o.of_products is None else f"{100 * o.of_products:.0f} %",
+            "-" if o.of_products is None else f"{100 * o.of_products:.0f}%",
             next((name for name, _ in bounds(costs[o.name])), "-"),
             bound_text(costs[o.name]),
         )

@@ -122,7 +122,7 @@ def _print(pairs: Sequence[_Pair], board: BoardProfile) -> None:
             milliseconds(pair.alone.total_ms),
             milliseconds(pair.together.total_ms),
             error_text(pair.alone.proof),
-            f"{100 * pair.slower:.1f} %",
+            f"{100 * pair.slower:.1f}%",
             byte_size(pair.cache_bytes) if pair.cache_bytes else "own",
             f"{pair.gb_s:.1f} GB/s",
         )

@@ -102,7 +102,7 @@ def show_estimate(device: Board, found: ModelEstimate | None) -> None:
 
 
 def sentence_of(found: ModelEstimate) -> str:
-    """Text such as `estimated 12.3 ms ± 10 % on rpi4`."""
+    """Text such as `estimated 12.3 ms ± 10% on rpi4`."""
     from edgekit.host.simulator.report import sentence
 
     return sentence(found.total_ms, found.board, found.proof)

@@ -195,7 +195,7 @@ def _print_comparison(found: ReleaseComparison) -> None:
         )
         for c in changed
     ]
-    table(("operator", "kind", "µs before", "after", "change", "95 % sure"), rows, left=2)
+    table(("operator", "kind", "µs before", "after", "change", "95% sure"), rows, left=2)
     hidden = len(found.operators) - _MOST
     if hidden > 0:
         print(f"{hidden} more operators: --json")
@@ -204,4 +204,4 @@ def _print_comparison(found: ReleaseComparison) -> None:
 
 
 def _format_change(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+    return f"{100 * (ratio - 1):+.1f}%"

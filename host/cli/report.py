@@ -61,7 +61,7 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     """Prints the slowest operators with their kernels, slowest first."""
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
-        (end_of(o.name), o.op, o.kernel, three_digits(o.median_us), f"{100 * o.share:.1f} %")
+        (end_of(o.name), o.op, o.kernel, three_digits(o.median_us), f"{100 * o.share:.1f}%")
         for o in slowest
     ]
     print(f"slowest  {len(rows)} of {len(timing.operators)} operators")

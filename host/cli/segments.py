@@ -18,7 +18,7 @@ _COVER = 0.5  # of the palette's color in the result
 
 def share_lines(segments: Segments) -> list[str]:
     """The classes as a table: percent of the pixels, label."""
-    return [f"  {100 * s.share:5.1f} %  {s.name}" for s in segments.shares if s.share >= _LEAST]
+    return [f"  {100 * s.share:5.1f}%  {s.name}" for s in segments.shares if s.share >= _LEAST]
 
 
 def overlay(picture: Picture, segments: Segments, target: Path) -> None:

@@ -195,8 +195,8 @@ def _measure_operators(
 
 def _print_accuracy(label: str, found: Accuracy) -> None:
     print(
-        f"{label:9} median |error| {found.median_error * _PERCENT:.1f} %, "
-        f"p90 {found.p90_error * _PERCENT:.1f} %, rank correlation {found.rank_correlation:.3f}"
+        f"{label:9} median |error| {found.median_error * _PERCENT:.1f}%, "
+        f"p90 {found.p90_error * _PERCENT:.1f}%, rank correlation {found.rank_correlation:.3f}"
     )
 
 

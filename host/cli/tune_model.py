@@ -236,7 +236,7 @@ def _show_orders(orders: OrderOutcome) -> None:
     print(f"orders    {len(orders.timed)} tried")
     for each in orders.kept:
         gain = (1 - each.ratio) * 100
-        print(f"order     from {each.part} on: {gain:.1f} % faster than the searched order")
+        print(f"order     from {each.part} on: {gain:.1f}% faster than the searched order")
 
 
 def _best_operators(outcome: ModelOutcome) -> list[Won]:

@@ -78,17 +78,15 @@ def _print_orders(outcome: OrderOutcome, how: str) -> None:
     ]
     table(("order", "simulated µs", f"{how} µs", "arena"), rows, left=1)
     slowest, fastest = timed[-1].measured_us, timed[0].measured_us
-    print(
-        f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"
-    )
+    print(f"spread   {(slowest / fastest - 1) * _PERCENT:.1f}% between the slowest and the fastest")
     if len({t.candidate.simulated_us for t in timed}) == 1:
         print("model    predicts the same time for all: one unit does all the work")
     else:
         print(f"model    rank correlation {_rank_correlation(timed):.3f} with the {how} times")
     for each in outcome.kept:
         gain = (1 - each.ratio) * _PERCENT
-        print(f"kept     from {each.part} on: {gain:.1f} % faster than the searched order")
+        print(f"kept     from {each.part} on: {gain:.1f}% faster than the searched order")
     if outcome.kept:
         print(f"kept in  {outcome.table}; compile and deploy use it")
     else:
-        print("kept     none: no other order gains 2 % over the searched one")
+        print("kept     none: no other order gains 2% over the searched one")

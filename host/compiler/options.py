@@ -133,7 +133,7 @@ class CompileOptions:
     precision: Precision = field(
         default="f32",
         metadata=_cli_option(
-            "Float type to compute in; auto takes f16 if outputs change by at most 2 %.",
+            "Float type to compute in; auto takes f16 if outputs change by at most 2%.",
         ),
     )
     samples: Path | None = field(

@@ -51,7 +51,7 @@ class RolloutPace:
 
     `pause` is the watch time per batch and `wait` the time to wait for boards that do not answer,
     both in seconds. `fail_above` is how much slower a release may be in the field than the one
-    before (0.1: 10 %). `parallel` is the number of boards at a time.
+    before (0.1: 10%). `parallel` is the number of boards at a time.
     """
 
     pause: float = 600.0

@@ -82,10 +82,10 @@ def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: fl
         except InputError:
             continue  # too few batches of either release
         whole = found.whole
-        change = f"{100 * (whole.ratio - 1):+.1f} %"
+        change = f"{100 * (whole.ratio - 1):+.1f}%"
         if whole.sure > 1 + limit:
             raise SlowerError(
-                f"release {after}: expected at most {100 * limit:g} % more than the "
+                f"release {after}: expected at most {100 * limit:g}% more than the "
                 f"{whole.before_us / 1e3:.3f} ms of {before}, found {whole.after_us / 1e3:.3f} ms "
                 f"({change}) in the profiles of {found.boards} boards; "
                 "see: edgekit profile compare"

@@ -81,7 +81,7 @@ _HEAD = (
 
 
 def _row(time: EngineTime, scale: float) -> str:
-    error = "not validated" if time.error is None else f"± {time.error:.0f} %"
+    error = "not validated" if time.error is None else f"± {time.error:.0f}%"
     own = " class='own'" if time.engine == "edgekit" else ""
     ratio = "" if own else f"{time.ratio:.2f}"
     return (

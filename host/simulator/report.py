@@ -28,13 +28,13 @@ _MOST = 3  # bounds named
 
 
 def sentence(milliseconds: float, board: str, proof: Validation | None) -> str:
-    """`estimated 12.3 ms ± 10 % on rpi4`: never a time without its error."""
+    """`estimated 12.3 ms ± 10% on rpi4`: never a time without its error."""
     return f"estimated {_format_ms(milliseconds)} ms {error_text(proof)} on {board}"
 
 
 def error_text(proof: Validation | None) -> str:
     """The median error from validation, or a note that the core is not validated."""
-    return f"± {proof.median_percent:.0f} %" if proof else f"({NOT_VALIDATED})"
+    return f"± {proof.median_percent:.0f}%" if proof else f"({NOT_VALIDATED})"
 
 
 def proof_text(proof: Validation | None) -> str:
@@ -42,7 +42,7 @@ def proof_text(proof: Validation | None) -> str:
     if proof is None:
         return NOT_VALIDATED
     return (
-        f"median {proof.median_percent:.0f} %, worst {proof.worst_percent:.0f} % of "
+        f"median {proof.median_percent:.0f}%, worst {proof.worst_percent:.0f}% of "
         f"{proof.networks} {proof.kind} networks on {proof.against} ({proof.date})"
     )
 
@@ -55,16 +55,16 @@ def bounds(cost: SimulatedCost) -> list[tuple[str, float]]:
 
 
 def bound_text(cost: SimulatedCost) -> str:
-    """The largest bounds: `vector unit 61 %, DRAM 20 %`."""
+    """The largest bounds: `vector unit 61%, DRAM 20%`."""
     shares = bounds(cost)
     named = [pair for pair in shares[:_MOST] if pair[1] >= _LEAST] or shares[:1]
-    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
+    return ", ".join(f"{name} {100 * share:.0f}%" for name, share in named)
 
 
 def largest_bound(cost: SimulatedCost) -> str:
-    """The largest bound: `vector unit 61 %`."""
+    """The largest bound: `vector unit 61%`."""
     name, share = next(iter(bounds(cost)), ("nothing", 1.0))
-    return f"{name} {100 * share:.0f} %"
+    return f"{name} {100 * share:.0f}%"
 
 
 def _display_name(key: str) -> str:

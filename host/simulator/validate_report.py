@@ -225,7 +225,7 @@ def regressions(tables: Sequence[Table], recorded: Mapping[str, tuple[float, flo
         now = errors(results)
         if now[0] > median + 1 or now[1] > worst + 2:
             lines.append(
-                f"{core}: expected a median error of {median:.1f} % and at worst {worst:.1f} %, "
-                f"found {now[0]:.1f} % and {now[1]:.1f} %"
+                f"{core}: expected a median error of {median:.1f}% and at worst {worst:.1f}%, "
+                f"found {now[0]:.1f}% and {now[1]:.1f}%"
             )
     return lines

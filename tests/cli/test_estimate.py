@@ -80,7 +80,7 @@ def test_a_time_is_never_without_its_error(edgekit, bundle, emulate):
     emulate(document=answer(laps=[0, 18_000_000, *[0] * (operators_of(bundle) - 1)]))
     out = edgekit("estimate", bundle, "--board", "rpi4").out
     assert f"{sentence(10.0, 'rpi4', proof_of(4))}, 4 threads" in out
-    assert "bound by issue 100 %" in out and "estimated µs" in out
+    assert "bound by issue 100%" in out and "estimated µs" in out
 
 
 def test_a_second_time_starts_no_emulator(edgekit, face_model, bundle, emulate, tmp_path):
@@ -309,7 +309,7 @@ def test_models_at_work_together_are_estimated_again(edgekit, bundle, emulate):
         assert each["together_ms"] == pytest.approx(each["alone_ms"])  # whatever the core
         assert (each["threads"], 0 < each["cache_bytes"] <= 1 << 20) == (1, True)
     out = edgekit(*asked, "--threads", "1").out
-    assert "slower by" in out and "0.0 %" in out
+    assert "slower by" in out and "0.0%" in out
     refused = edgekit(*asked, "--threads", "3")
     assert "expected a core for each thread, found 6 threads on 4 cores" in refused.complaint
     one = edgekit("estimate", bundle, "--board", "rpi4", "--together")

@@ -69,9 +69,9 @@ def test_a_model_is_as_locked_until_it_costs_more(
     emulate(1000, 530)
     worse = edgekit("lock", "--check")
     assert worse.code == 9
-    assert "| **worse** cycles | 1,500 | 1,530 | +2.00 % |" in worse.out
+    assert "| **worse** cycles | 1,500 | 1,530 | +2.00% |" in worse.out
     assert "expected cycles of small.onnx on rpi4 to be 1,500 as locked" in worse.complaint
-    assert f"| {first.operators[1].name} | 500 | 530 | +6.00 % |" in worse.out
+    assert f"| {first.operators[1].name} | 500 | 530 | +6.00% |" in worse.out
     allowed = edgekit("lock", "--check", "--fail-above", "2%", "--json")
     assert allowed.code == 0 and not allowed.document["models"][0]["is_worse"]
     assert (home / "edgekit.lock").read_bytes() == content

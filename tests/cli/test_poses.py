@@ -121,7 +121,7 @@ def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, clas
     if task == "auto":
         assert {s["number"]: s["label"] for s in run["shares"]}[15] == "person"
         assert "labels of Pascal VOC because there are 21 classes" in done.err
-    first = f"{100 * run['shares'][0]['share']:5.1f} %  {run['shares'][0]['label'] or 'class'}"
+    first = f"{100 * run['shares'][0]['share']:5.1f}%  {run['shares'][0]['label'] or 'class'}"
     assert first in edgekit("run", "--input", street).out
     tinted = np.asarray(Image.open(home / "street.out.png"))
     assert len({tuple(p) for p in tinted[expected == expected[0, 0]]}) == 1

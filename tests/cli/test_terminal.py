@@ -78,7 +78,7 @@ def _query(row: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_columns_of_words_give_way() -> None:
     row = {"name": 37 * "n", "estimated µs": "0.2", "MMACs": "0.0000640"}
-    shown = _query({**row, "peak": "11 %", "bound by": "store unit"})
+    shown = _query({**row, "peak": "11%", "bound by": "store unit"})
     assert "estimated" in shown and "estimated µs" not in shown
     assert max(map(len, _lines(shown))) <= 80
 

@@ -54,7 +54,7 @@ def test_a_virtual_board_shows_what_a_real_core_would_take(home: Path, capfd: An
     work = CostWork((home / "models" / f"{SMALL}.tflite",), 1, 1, allow_noise=False)
     calibrate_on(device, work, estimate, as_json=False)
     out = capfd.readouterr().out
-    assert out.startswith(f"board     {SMALL}: estimated 10 ms ± 8 % on rpi4\n")
+    assert out.startswith(f"board     {SMALL}: estimated 10 ms ± 8% on rpi4\n")
     calibrate_on(device, work, estimate, as_json=True)
     (found,) = json.loads(capfd.readouterr().out)["estimates"].items()
     assert found[0] == SMALL and found[1]["estimated_ms"] == 10.0

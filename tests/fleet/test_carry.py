@@ -161,7 +161,7 @@ def test_a_release_that_is_slower_in_the_field_stops_at_the_canary(
     rollouts.on_sleep = lambda _: measured(tiny(OTHER).manifest.id, 100, 1_300_000)
     found = rollouts.carry(tiny(OTHER), pause=1)
     assert found.ended == "stopped"
-    assert "expected at most 10 % more than the 1.000 ms" in found.reason
+    assert "expected at most 10% more than the 1.000 ms" in found.reason
     assert found.records["sim0000"].exit_code == 9
     assert [len(board.applied()) for board in rollouts.farm.boards] == [2, 1, 1, 1, 1, 1]
 

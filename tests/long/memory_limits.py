@@ -6,7 +6,7 @@ Even seeds are f32, odd ones quantized to 8 bits. Each network that fits is eval
 with the unsplit one: quantized outputs must be equal, floats within 1e-5 of the largest. Prints for
 each share what each network needs and what the split costs, then how many of each kind fit. Exit
 code 1 if a result differs, a plan exceeds its limit, planning takes more than 30 CPU seconds, or
-fewer than 60 % of the networks fit into half.
+fewer than 60% of the networks fit into half.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ counted; on a virtual board always by instructions. Each turn with sampling is c
 adjacent one without; the median of those ratios counts. A batch, which is written once in ten
 minutes, is measured at the end; its share is relative to ten minutes of back-to-back inferences, by
 their measured time or, on a virtual board, at its core's clock and one instruction per cycle. Exit
-code 1 if both together are above 1 %.
+code 1 if both together are above 1%.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ user's cache; none of them is committed. Each model is deployed to this machine 
 process with time and memory limits, and its outputs are compared with LiteRT's or ONNX Runtime's,
 if these can run it. The tolerance is derived from how far the peer's own outputs move when its
 inputs change by a few roundings. Exit code 1 if a model is wrong, rolls back although its peer
-agrees with it, or less than 95 % of those that a peer can run are right.
+agrees with it, or less than 95% of those that a peer can run are right.
 """
 
 from __future__ import annotations

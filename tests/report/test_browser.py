@@ -132,7 +132,7 @@ def test_filters_work_by_keyboard_alone_and_keep_the_focus(browser: Browser, fil
     browser.press("p")  # type-ahead in a select box
     assert browser.texts(NAMES) == ["sidepad"]
     assert browser.value("document.activeElement.name") == "kind"
-    assert browser.texts("#status")[0].startswith("1 of 3 operators, 9.1 %")
+    assert browser.texts("#status")[0].startswith("1 of 3 operators, 9.1%")
     assert browser.value("document.querySelectorAll('.node.faint').length") == 2
     browser.press("Tab", "Tab")
     assert browser.value("document.activeElement.name") == "text"

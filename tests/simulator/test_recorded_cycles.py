@@ -1,6 +1,6 @@
 """Estimated cycles of one inference on one thread match cycles.json.
 
-A change of more than 2 % fails and names the model and the core. Possible causes are our code,
+A change of more than 2% fails and names the model and the core. Possible causes are our code,
 its compiler, the plugin, or a core's figures. If intended, record it in the same commit with
 EDGEKIT_RECORD=1 (and -n 0). By default, a small model runs on every kind of core and a float
 model on one; --all runs the rest.

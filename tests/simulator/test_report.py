@@ -34,12 +34,12 @@ def a72() -> str:
 
 
 def test_a_time_is_shown_with_the_median_error():
-    assert sentence(12.34, "rpi4", _FLOAT) == "estimated 12.3 ms ± 6 % on rpi4"
+    assert sentence(12.34, "rpi4", _FLOAT) == "estimated 12.3 ms ± 6% on rpi4"
     assert sentence(1234.5, "rpi4", None) == "estimated 1234 ms (not validated) on rpi4"
 
 
 def test_the_whole_proof_names_networks_and_boards():
-    said = "median 6 %, worst 21 % of 18 float networks on Raspberry Pi 4B (ncnn) (2026-11-22)"
+    said = "median 6%, worst 21% of 18 float networks on Raspberry Pi 4B (ncnn) (2026-11-22)"
     assert proof_text(_FLOAT) == said
     assert error_document(_FLOAT)["error"]["networks"] == 18
     assert error_document(None) == {"validated": False, "error": None}
@@ -56,8 +56,8 @@ def test_the_error_is_that_of_the_kind_of_network_and_of_threads():
 
 def test_limits_of_a_region_are_listed_largest_first():
     cost = SimulatedCost(100, 50, {"dram": 25, "unit:vector": 60, "branch": 15})
-    assert bound_text(cost) == "vector unit 60 %, DRAM 25 %, branches 15 %"
-    assert bound_text(SimulatedCost(100, 50, {"issue": 91, "l2": 9})) == "issue 91 %"
+    assert bound_text(cost) == "vector unit 60%, DRAM 25%, branches 15%"
+    assert bound_text(SimulatedCost(100, 50, {"issue": 91, "l2": 9})) == "issue 91%"
 
 
 def test_a_core_tells_its_validation():

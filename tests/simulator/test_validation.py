@@ -135,7 +135,7 @@ def test_published_boards_of_a_core_are_held_against_each_other():
 def test_a_core_that_got_worse_is_named():
     assert regressions([_table()], {"a53": (7.0, 9.0), "a72": (1.0, 1.0)}) == []
     assert regressions([_table()], {"a53": (5.0, 9.0)}) == [
-        "a53: expected a median error of 5.0 % and at worst 9.0 %, found 7.5 % and 10.0 %"
+        "a53: expected a median error of 5.0% and at worst 9.0%, found 7.5% and 10.0%"
     ]
 
 

@@ -19,7 +19,7 @@ from edgekit.host.virtual import BoardOptions, down, up
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 
 _MODELS = Path(__file__).parents[2] / "models"
-_MOST_LATE = 1  # of 1000: 99.9 %
+_MOST_LATE = 1  # of 1000: 99.9%
 _LOOK_SECONDS = 5.0  # each look starts a program on the board
 _DETECTOR = """
 import edgekit_runtime

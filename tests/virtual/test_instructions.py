@@ -1,6 +1,6 @@
 """Instructions per inference on counting boards: repeatable, and as recorded.
 
-scripts/count_instructions.py writes the record. A change of more than 1 % is only a warning: if
+scripts/count_instructions.py writes the record. A change of more than 1% is only a warning: if
 intended, update the record in the same commit.
 """
 

@@ -28,7 +28,7 @@ EK_ACTIVATION ek_argument ek_bounded(ek_argument x, ek_argument low, ek_argument
     return EK_AT_MOST(above, high);
 }
 
-/* 1 / d for d from 2^-126 to 2^126, within 1.4e-4: from the bits of d an estimate within 5.1 %, and
+/* 1 / d for d from 2^-126 to 2^126, within 1.4e-4: from the bits of d an estimate within 5.1%, and
  * a step of third order. */
 EK_ACTIVATION float ek_reciprocal(float d) {
     uint32_t bits;

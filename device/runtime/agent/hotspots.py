@@ -159,9 +159,9 @@ def classify(
     memory bandwidth. None: unknown."""
     facts = [] if share is None else [f"{share:.0%} of the memory's rate"]
     if busy is not None:
-        facts.append(f"{busy:.0f} % of a core")
+        facts.append(f"{busy:.0f}% of a core")
     if waiting is not None:
-        facts.append(f"{waiting['wa']} % waiting for I/O, {waiting['b']} blocked")
+        facts.append(f"{waiting['wa']}% waiting for I/O, {waiting['b']} blocked")
         if waiting["si"] or waiting["so"]:
             return Bottleneck("memory", "swapping: " + ", ".join(facts))
         if waiting["wa"] >= _WAITING:

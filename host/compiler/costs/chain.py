@@ -12,7 +12,7 @@ from edgekit.kb.targets.clusters import timed_core
 from edgekit.kb.targets.core import Core
 
 # Overhead of a chain's many short calls, as a fraction of its members' cost. Simulated board time,
-# mean of the 13 chains of a face detector whose images stay in cache: 0.4 to 1.6 % on eight cores.
+# mean of the 13 chains of a face detector whose images stay in cache: 0.4 to 1.6% on eight cores.
 STRIPS = 0.01
 _SHARE = 0.25  # of the bytes touched: a smaller image was just written and is still in cache
 
@@ -30,8 +30,8 @@ def beyond_caches(board: BoardProfile, between: Between) -> float:
     the last cache cannot hold all that the two operators touch.
 
     0 if the board's core has no timing model, or if the image is small next to the others: in
-    simulated time such a chain gained at most 0.3 % of a face detector, on an A55, and cost
-    0.8 % on an A53.
+    simulated time such a chain gained at most 0.3% of a face detector, on an A55, and cost
+    0.8% on an A53.
     """
     core = timed_core(board)
     if core is None or between.image_bytes < _SHARE * between.touched_bytes:

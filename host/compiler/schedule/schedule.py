@@ -68,7 +68,7 @@ def measured_order(
             "measure again: edgekit lab tune model --orders 6"
         )
     gain = (1 - row.ratio) * _PERCENT
-    why = f"measured: {gain:.1f} % faster than the searched order ({origin})"
+    why = f"measured: {gain:.1f}% faster than the searched order ({origin})"
     return given_order(problem, row.order, found), why
 
 

@@ -15,7 +15,7 @@ from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
 
 _MUST_GAIN = 1.2  # penalty factor on optional kernels if the table is from another core
 _FAMILIES = {"armv7l": "aarch64"}  # cores by the same designer: an A7 gains by the A53's table
-_FROZEN = "x86_64"  # no penalty: AVX2 lost 2 % of its gain by the factor
+_FROZEN = "x86_64"  # no penalty: AVX2 lost 2% of its gain by the factor
 # Default kernels, which need no decision.
 _USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_i8", CHAIN)
 
@@ -63,7 +63,7 @@ def _is_like(one: BoardProfile, other: BoardProfile) -> bool:
 
 def _penalize_optional(table: LayoutTable) -> LayoutTable:
     """Penalize optional kernels. That lost less than the original costs: on an A57 with the A72's
-    table, it won 0.3 % instead of losing 2.5 % on a pruned hand detector, and no less on a pruned
+    table, it won 0.3% instead of losing 2.5% on a pruned hand detector, and no less on a pruned
     face detector."""
     return replace(
         table,

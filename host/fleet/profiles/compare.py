@@ -49,7 +49,7 @@ _Sides = tuple[_Vector, _Vector]
 
 @dataclass(frozen=True)
 class TimeChange:
-    """`ratio` is the time after divided by the time before; `low` and `high` are its 95 %
+    """`ratio` is the time after divided by the time before; `low` and `high` are its 95%
     confidence interval. `sure` is a lower bound corrected for the number of comparisons, so that
     all such bounds hold together with the same confidence."""
 
@@ -82,7 +82,7 @@ class ReleaseComparison:
 
     def slower(self, limit: float) -> list[TimeChange]:
         """Changes that are significantly slower by more than `limit`: the complete inference, and
-        operators that take at least 1 % of the time."""
+        operators that take at least 1% of the time."""
         least = _LEAST_SHARE * self.whole.after_us
         heavy = [o for o in self.operators if o.after_us >= least]
         return [c for c in (self.whole, *heavy) if c.sure > 1 + limit]

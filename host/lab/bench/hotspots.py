@@ -99,10 +99,8 @@ def _check_disturbances(timing: Benchmark, seen: ThreadHotspots, target: BenchTa
     others = noise.others if noise and noise.others is not None else 0.0
     crowded = noise is not None and others + timing.threads > noise.cores + 0.5
     if delayed >= _DELAYED or (crowded and caller and caller.running < 100 - _DELAYED):
-        names = ", ".join(f"{o.name} ({o.percent:.0f} % of a core)" for o in seen.others)
-        why = (
-            f"other programs use the cores: a thread was ready but had no core for {delayed:.0f} %"
-        )
+        names = ", ".join(f"{o.name} ({o.percent:.0f}% of a core)" for o in seen.others)
+        why = f"other programs use the cores: a thread was ready but had no core for {delayed:.0f}%"
         why += f" of the time; {names}" if names else "; not visible from this host"
         stop = ", ".join(f"{o.name} (process {o.process})" for o in seen.others[:1])
         advice = f"stop {stop}" if stop else "stop other programs on the board"

@@ -202,7 +202,7 @@ def markdown(found: Sequence[LockedDifference], allowed: float) -> str:
         for change in each.totals:
             sign = "**worse** " if change.is_worse else ""
             lines.append(f"{where}| {sign}{change.what} {_figures(change)}")
-    lines += ["", f"Allowed: {100 * allowed:g} % more cycles and bytes."]
+    lines += ["", f"Allowed: {100 * allowed:g}% more cycles and bytes."]
     for each in found:
         if each.is_other_file:
             lines += ["", f"`{_cell(each.model)}` is not the file that was locked."]
@@ -218,7 +218,7 @@ def markdown(found: Sequence[LockedDifference], allowed: float) -> str:
 
 
 def _figures(change: LockedChange) -> str:
-    ratio = "" if change.ratio is None else f"{100 * (change.ratio - 1):+.2f} %"
+    ratio = "" if change.ratio is None else f"{100 * (change.ratio - 1):+.2f}%"
     return f"| {number_text(change.before)} | {number_text(change.after)} | {ratio} |"
 
 

@@ -72,7 +72,7 @@ def operator_rows(
     operator and method the latest counts; measurements by older kits are ignored if there is one
     by a newer edgekit.
 
-    A row without a method marks a key for which no method beats the analytic rule by 2 % (5 % with
+    A row without a method marks a key for which no method beats the analytic rule by 2% (5% with
     several threads).
     """
     found: dict[GemmKey, dict[tuple[object, ...], OperatorMeasurement]] = defaultdict(dict)

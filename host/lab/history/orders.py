@@ -54,7 +54,7 @@ class OrderMeasurement:
 
 
 def order_rows(history: Iterable[OrderMeasurement]) -> tuple[OrderRow, ...]:
-    """A row for each part measured to be at least 2 % faster in an order other than the searched
+    """A row for each part measured to be at least 2% faster in an order other than the searched
     one. The last measurement of a part and order counts, the newest edgekit if there are several,
     and the last measurement's searched order if these differ."""
     found: dict[str, list[OrderMeasurement]] = defaultdict(list)

@@ -19,7 +19,7 @@ from edgekit.kb.targets.board import BoardProfile
 _WORTH = 0.98  # ratio to the default above which the analytic rule stays in charge
 _NEIGHBORS = 6  # nearest products used to predict whether a method generalizes
 _HARMED = 1.05  # ratio to the default above which a neighbor is harmed
-_NEAR = 0.3  # squared log distance; farther away, rows of an Intel CPU lost 6 to 17 %
+_NEAR = 0.3  # squared log distance; farther away, rows of an Intel CPU lost 6 to 17%
 _BEST = 4  # best methods of each product that are candidates for its key
 _SOURCES = {"cycles": "estimate", "instructions": "instructions"}  # of rows without times
 _DIGITS = 3  # of ratios and rates in the table: the rest is noise

@@ -68,7 +68,7 @@ class EstimatedTimes:
 
     unit, source = "cycles", "estimate"
     least = 1.0
-    # Methods that gained 2 % had an estimated cost of up to 1.14 (A53, A55, A76; 1 and 4 threads).
+    # Methods that gained 2% had an estimated cost of up to 1.14 (A53, A55, A76; 1 and 4 threads).
     worth = 1.15
 
     def __init__(

@@ -88,7 +88,7 @@ function stragglerTable(fleet) {
   const parts = rows.length ? [make("table", {}, heading(...columns), make("tbody", {}, ...rows))] : [make("p", {}, "No board is unlike the others.")];
   const hidden = fleet.groups.reduce((sum, one) => sum + one.straggler_count, 0) - rows.length;
   const more = hidden > 0 ? `${count(hidden, "straggler is", "stragglers are")} not listed. ` : "";
-  parts.push(make("p", { class: "quiet" }, `${more}Slow: more than 10 %, and more than three robust standard deviations, over the median of the boards with the same model, type and release. Older release: most boards run a newer one. Silent: not heard for a day when others were.`));
+  parts.push(make("p", { class: "quiet" }, `${more}Slow: more than 10%, and more than three robust standard deviations, over the median of the boards with the same model, type and release. Older release: most boards run a newer one. Silent: not heard for a day when others were.`));
   if (fleet.missing_count) {
     const rest = fleet.missing_count - fleet.missing.length;
     parts.push(make("p", {}, `Never heard: ${fleet.missing.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}.`));

@@ -3,12 +3,12 @@
 const report = JSON.parse(document.getElementById("data").textContent);
 
 function percent(share) {
-  return `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+  return `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)}%`;
 }
 
 function change(ratio) {
   const grown = 100 * (ratio - 1);
-  return `${grown < 0 ? "−" : "+"}${Math.abs(grown).toFixed(1)} %`;
+  return `${grown < 0 ? "−" : "+"}${Math.abs(grown).toFixed(1)}%`;
 }
 
 function day(seconds) {

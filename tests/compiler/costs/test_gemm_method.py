@@ -268,7 +268,7 @@ def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
 
 @pytest.mark.parametrize(
     ("name", "shape", "dtype", "tiles"),
-    [  # estimated to be within 5 % of the fastest; what the guessed costs chose lost 14 to 70 %
+    [  # estimated to be within 5% of the fastest; what the guessed costs chose lost 14 to 70%
         ("rpi4", GemmShape(24, 144, 196), "f32", {(12, 8)}),
         ("rpi4", GemmShape(12, 256, 25), "f32", {(24, 4), (8, 12)}),
         ("rpi3", GemmShape(100, 108, 64), "f32", {(24, 4)}),

@@ -127,7 +127,7 @@ def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
 @pytest.mark.parametrize(("columns", "tile"), [(16, (5, 16)), (24, (8, 8))])
 def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
     """On an A55 4096 x 24 x 16 takes 0.75 of its time in tiles of 5 x 16, but neighbors with the
-    same key took longer: one row slowed down the short-range face detector by 9 %."""
+    same key took longer: one row slowed down the short-range face detector by 9%."""
     board, shape = load_board("rk3566"), GemmShape(4096, 24, 16)
     row = form_of_points(shape), OperatorMethod("in_place", "f32", 5, 16)
     table = table_of_operators(board, row)

@@ -26,7 +26,7 @@ X = np.array([1, 2, 3, -4], np.float32)
 
 
 class LosingTransport(LocalTransport):
-    """Drops 30 % of the answers after the board has processed the request."""
+    """Drops 30% of the answers after the board has processed the request."""
 
     lost = 0
     chance = random.Random(7)

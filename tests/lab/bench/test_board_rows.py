@@ -96,7 +96,7 @@ def test_weights_in_half_precision_do_not_make_a_row_half(kernel, precision):
 
 @pytest.mark.parametrize(("error", "precisions"), [(0.01, ["auto"]), (0.03, ["auto", "f32"])])
 def test_half_precision_that_is_off_does_not_count(asked, model, error, precisions):
-    """Seen: FastestDet, off by 2.7 % on the inputs that other engines were refused for."""
+    """Seen: FastestDet, off by 2.7% on the inputs that other engines were refused for."""
     steps = replace(asked.steps, ours=lambda *_: (computed_by("ek_f16_conv_8x16_neonhalf"), error))
     for _ in range(2):
         ask_ours(model, _PLACE, steps)

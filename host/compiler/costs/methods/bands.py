@@ -55,7 +55,7 @@ def blocks_outside(kc: int, rows: RowTiles, k: int, n: int, board: BoardProfile)
     That pays if all rows exceed the last-level cache, but one block of them and the partial sums
     fit next to the weights. For f32 128 x 1536 by 384 this halves the time of four threads compared
     to complete rows, in simulated time on A55 and A53; with blocks of 512, which leave only a
-    tenth of 512 KB free, 4 % less on A55 and 14 % more on A53.
+    tenth of 512 KB free, 4% less on A55 and 14% more on A53.
     """
     leaves = rows.bytes > last_cache(board) * _usual_band(board) // 4
     block = rows.bytes * min(kc, k) // k + SUM_BYTES * rows.count * n

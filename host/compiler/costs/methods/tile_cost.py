@@ -290,7 +290,7 @@ def _step_behind_products(rows: int, vectors: int) -> float:
     Fitted, in simulated time, to the choice between 8 x 8 and 6 x 12 for 144 products;
     choosing by it takes 1.003 of the better tile's time. Scaled so that a 6 x 3 tile costs as much
     as on other cores. Not used for A72 or A57, where cache effects of the walk dominate: costs that
-    gain 2 % on separate products lose 5 % on visual wake words there. If no registers are left for
+    gain 2% on separate products lose 5% on visual wake words there. If no registers are left for
     rows besides the sums, tiles take 1.09 (8 x 12) to 1.22 (12 x 8) of the time of others on four
     threads.
     """
@@ -303,7 +303,7 @@ def _step_ahead(rows: int, vectors: int) -> float:
     """The cost in kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h).
 
     In simulated time on an A53, 0.75 cycles per product, 3.9 per vector of weights and 6.3
-    per tile, within 2.6 % for 4 to 8 rows of 1 to 4 vectors; 3 or more per product if no registers
+    per tile, within 2.6% for 4 to 8 rows of 1 to 4 vectors; 3 or more per product if no registers
     are left for the next operands. Multiplied by 22.5 / 31.4, so that a 6 x 3 tile costs as much as
     on other cores.
     """

@@ -38,7 +38,7 @@ from edgekit.kb.targets.board import BoardProfile, caches_of
 
 # Targets that chain by bytes touched: x86-64 has no memory cost model, and the A53 gains more by
 # chaining the largest images first. Per-site costs do not see that two sites may compete for one
-# pointwise convolution, which made MobileNet 0.25 4 % slower on the A53.
+# pointwise convolution, which made MobileNet 0.25 4% slower on the A53.
 _BY_SIZE = frozenset({"x86_64", "cortex-a53"})
 # Multiple of L2 that counts as large; most profiles state only the minimum L2 of their cores.
 _MUCH = 2

@@ -47,9 +47,9 @@ def is_streamed(ctx: Context, node: Node) -> bool:
     """Whether the weights of an OutlierFullyConnected are stored as a stream: for a row, for
     several rows where another variant streams them for one, and where unpacking costs little.
 
-    Of 64 rows by bytes, copying panels adds 4 % of the time on rpi4 and 14 % on bpi-f3; on rpi5,
-    fetching them ahead saves 9 %. 4-bit weights are unpacked anyway: from a stream at most 2 %
-    slower, on rpi5 and rk3566 10 % and more faster.
+    Of 64 rows by bytes, copying panels adds 4% of the time on rpi4 and 14% on bpi-f3; on rpi5,
+    fetching them ahead saves 9%. 4-bit weights are unpacked anyway: from a stream at most 2%
+    slower, on rpi5 and rk3566 10% and more faster.
     """
     isa, weights, scale = ctx.isa, *(ctx.constant(node, i, "weights") for i in (1, 2))
     k = weights.shape[1]

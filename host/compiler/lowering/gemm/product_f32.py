@@ -36,7 +36,7 @@ from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
 
-# On ARM, widening f16 in registers costs 2 to 10 % of a tile, in a panel as much as 2 to 4 rows.
+# On ARM, widening f16 in registers costs 2 to 10% of a tile, in a panel as much as 2 to 4 rows.
 _HALF_TILES = 4
 _SCALAR_ROWS = 128  # a U74 takes 1.23 of the time of a MobileNet whose layers have 9 to 144 rows
 _PIECES = 2  # per thread, where each widens the weights it reads

@@ -155,7 +155,7 @@ def _random_convolution(finds_edges: bool = False) -> Graph:
 
 @pytest.mark.parametrize(("limit", "winograd"), [(0.02, True), (0.0055, False)])
 def test_half_precision_takes_winograd_where_golden_outputs_stay_near(limit, winograd):
-    """Its loss is up to 0.9 % here, that of direct sums 0.52 %."""
+    """Its loss is up to 0.9% here, that of direct sums 0.52%."""
     board, options = load_profile("a76"), CompileOptions(precision="auto")
     folder = cache_folder() / "golden"
     target = Target(board, options, None, table_of(board), folder, half_loss=limit)
@@ -181,7 +181,7 @@ def test_f16_takes_winograd_where_it_loses_little_more_than_f16_does(factor, win
 
 
 def test_auto_decides_by_inputs_that_were_not_chosen_for_the_half_graph():
-    """Differences of smooth images lose 1.2 %, those of the golden input only 0.4 %."""
+    """Differences of smooth images lose 1.2%, those of the golden input only 0.4%."""
     board, folder = load_profile("a76"), cache_folder() / "golden"
     options = CompileOptions(precision="auto")
     target = Target(board, options, None, table_of(board), folder, half_loss=0.006)
