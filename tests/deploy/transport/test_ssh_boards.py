@@ -141,7 +141,7 @@ def test_transfer_without_sftp_resumes_over_a_new_link(server: Sshd, connect: Co
         proxy.cut()
         before = proxy.up
         transport.put(data, "file", deadline=SECONDS)
-        assert proxy.connections == 3
+        assert proxy.connections >= 3  # more where a handshake took too long
         assert proxy.up - before < len(data) + (1 << 20)
     assert (server.home / ".edgekit" / "file").read_bytes() == data
 
