@@ -72,6 +72,9 @@ class Model:
     def transcribe(self, samples):
         raise InputError
 
+    def detect(self, pixels, width, height):
+        raise InputError
+
     def __enter__(self):
         return self
 
@@ -195,6 +198,7 @@ def test_prometheus_is_answered(serve: Serve, tmp_path: Path, port: int) -> None
 
 
 MIB = 1 << 20
+DDS = b"DDS " + (124).to_bytes(4, "little") + bytes(120)  # no format of pixels that Pillow knows
 SPEECH, CHAT = "/v1/audio/transcriptions", "/v1/completions"
 
 
@@ -231,6 +235,41 @@ def test_what_clients_send_takes_little_memory(serve: Serve, port: int) -> None:
     assert b"at most 1048576 bytes" in said(port, head(CHAT, 2 * MIB) + b" " * 2 * MIB)
     number = b'{"prompt": "x", "max_tokens": %s}' % (b"1" * 3000)
     assert b" 400 " in said(port, head(CHAT, len(number), "Connection: close") + number)
+
+
+@pytest.mark.slow
+def test_odd_requests_get_a_status(serve: Serve, port: int) -> None:
+    """Unknown paths, bodies whose end is ambiguous or missing, damaged pictures and sound."""
+    serve()
+    assert b" 404 " in said(port, b"GET /nosuch HTTP/1.1\r\nConnection: close\r\n\r\n")
+    for line in ("Transfer-Encoding: chunked", "Content-Length: 5"):
+        assert said(port, head("/run", 1, line) + WORKS).startswith(b"HTTP/1.1 400 ")
+    header = b"RIFF" + (16).to_bytes(4, "little") + b"WAVELIST" + b"\xff" * 4
+    for path, body in (("/detect", b"no picture"), ("/detect", DDS), ("/transcribe", header)):
+        found = said(port, head(path, len(body), "Connection: close") + body)
+        assert found.startswith(b"HTTP/1.1 400 ") and b"object at" not in found
+    with silent(port) as client:
+        client.sendall(head("/run", 2) + WORKS)
+    with silent(port) as client:
+        client.sendall(head("/run", 1))
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [["--http", "{port}"], ["--http", "70000"], ["--socket", "no/s"]]
+)
+def test_a_place_that_is_taken_is_one_line(tmp_path: Path, port: int, options: list[str]) -> None:
+    (tmp_path / "edgekit_runtime.py").write_text(RUNTIME)
+    words = [sys.executable, SERVE, *(word.format(port=port) for word in options)]
+    with socket.create_server(("127.0.0.1", port)):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, timeout=AMPLE, check=False
+        )
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1
+    assert f"expected to listen as {options[0]} says, found: ".encode() in done.stderr
 
 
 @pytest.mark.slow

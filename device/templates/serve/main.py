@@ -93,6 +93,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         model, metrics = self.server.model, self.server.inferences.metrics
         if self.path == "/metrics":
             return self.answer(200, metrics.text(), model.release, metrics.content_type)
+        if self.path != "/":
+            return self.answer(404, b"expected / or /metrics or /v1/models, found another path\n")
         about = {"release": model.release, "model": model.name, **ends(model)}
         if model.signatures:
             about["signatures"] = {name: ends(one) for name, one in model.signatures.items()}
@@ -111,7 +113,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         signature = urllib.parse.unquote(name) or next(iter(signatures), "")
         specs = signatures.get(signature, model).inputs
         expected = sum(spec.bytes for spec in specs)
-        found = self.headers.get("Content-Length", "none")
+        found = self.length()
         known = run == "run" and (self.path == "/run" or signature in signatures)
         if not known or found != str(expected):
             text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}"
@@ -150,7 +152,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.takes_texts():
                 return (), work(body.decode("utf-8", "replace"))
             if task == "transcribe":
-                return (), self.write_down(body)
+                return (), sounds.transcribed(self.server.model, body)
             picture = pictures.read_picture(body)  # in turn: its pixels may take 256 MiB
             width, height = picture.size
             return picture.size, work(picture.tobytes(), width=width, height=height)
@@ -167,27 +169,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = {**dict(zip(("width", "height"), extents)), **document}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
 
-    def write_down(self, body):
-        """The text of what is said in a file of sound."""
-        task = self.server.model.task
-        return self.server.model.transcribe(sounds.samples_of(body, task.rate if task else 0))
-
     def takes_texts(self):
         task = self.server.model.task
         return task is not None and bool(task.tokenizer)
 
+    def length(self):
+        """The text of Content-Length, or why there is none: what lies behind a body whose end is
+        ambiguous could be taken for another request."""
+        found = set(self.headers.get_all("Content-Length", ["none"]))
+        if "Transfer-Encoding" in self.headers:
+            return "a Transfer-Encoding"
+        return found.pop() if len(found) == 1 else "several lengths"
+
     def read_body(self, most=MOST_PICTURE):
         """The body; None if it is too long, which is answered."""
-        size = self.headers.get("Content-Length", "none")
+        size = self.length()
         if LENGTH.fullmatch(size) and int(size) <= most:
             return self.read(int(size))
         self.refuse(f"expected at most {most} bytes, found {size}", size)
         return None
 
     def read(self, size):
-        """A body; None if other clients' bodies leave no room for it, which is answered."""
+        """A body; None if the client ended before it did, or if other clients' bodies leave no room
+        for it, which is answered."""
         if self.server.make_room(self.connection, size):
-            return self.rfile.read(size)
+            body = self.rfile.read(size)
+            self.close_connection |= len(body) < size
+            return body if len(body) == size else None
         self.close_connection = True
         self.wfile.write(BUSY)
         self.pass_over(min(size, MOST_UNREAD))
@@ -338,6 +346,13 @@ class HttpServer(Server, http.server.ThreadingHTTPServer):
     pass
 
 
+def listening(kind, place, option):
+    try:
+        return kind(place, Handler)
+    except (OSError, OverflowError) as error:
+        sys.exit(f"expected to listen as {option} says, found: {error}; choose another place")
+
+
 def described(spec):
     return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.bytes}
 
@@ -367,12 +382,12 @@ def main():
     model = edgekit_runtime.open(**placement)
     options.socket.unlink(missing_ok=True)  # left by a killed server
     os.umask(0o177)
-    server = UnixServer(str(options.socket), Handler)
+    server = listening(UnixServer, str(options.socket), "--socket")
     reader = edgekit_runtime.open(options.recognizer, **placement) if options.recognizer else None
     inferences = Inferences(model, options.parallel, reader)
     server.begin(inferences)
     if options.http:
-        http = HttpServer(("127.0.0.1", options.http), Handler)
+        http = listening(HttpServer, ("127.0.0.1", options.http), "--http")
         http.begin(inferences)
         threading.Thread(target=http.serve_forever, daemon=True).start()
     edgekit_runtime.alive(f"serving {model.name} on {options.socket.resolve()}")

@@ -102,7 +102,7 @@ class Answers:
         wanted = form.get("response_format", b"json").decode("utf-8", "replace")
         if "file" not in form or wanted not in ("json", "text"):
             raise AskedError("expected a form with 'file', and 'response_format' json or text")
-        line = self.run(lambda: self.handler.write_down(form["file"]))
+        line = self.run(lambda: sounds.transcribed(self.model, form["file"]))
         if wanted == "text":
             return self.handler.answer(200, f"{line.text}\n".encode(), kind=TEXT)
         return self.send({"text": line.text})

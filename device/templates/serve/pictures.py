@@ -9,20 +9,27 @@ NO_PILLOW = (
 )
 
 
+UNREADABLE = (  # what Pillow raises for damaged files
+    OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, RuntimeError,
+)  # fmt: skip
+
+
 class UnreadableError(Exception):
     pass
 
 
 def read_picture(body):
     """Decodes a JPEG, PNG or other picture, upright and in RGB. ImportError without Pillow."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(body)) as opened:
                 return ImageOps.exif_transpose(opened).convert("RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
+    except UnidentifiedImageError:  # it would name an object of Python
+        raise UnreadableError("expected a picture that Pillow reads, found another file") from None
+    except UNREADABLE as error:
         raise UnreadableError(f"expected a picture that Pillow reads, found: {error}") from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise UnreadableError(

@@ -37,6 +37,12 @@ def form_of(kind, body):
     return fields
 
 
+def transcribed(model, body):
+    """What is said in a file of sound, as the model writes it."""
+    rate = model.task.rate if model.task else 0  # without one, `transcribe` says what is missing
+    return model.transcribe(samples_of(body, rate) if rate else b"")
+
+
 def samples_of(body, rate):
     """Samples of -1 to 1, of one channel, `rate` a second. Only a WAV file of such, in 16 bits,
     needs no ffmpeg on the board."""
@@ -56,7 +62,7 @@ def _wav_of(body, rate):
                 1, WAV_BYTES, rate,
             ):  # fmt: skip
                 return file.readframes(file.getnframes())
-    except (wave.Error, EOFError, ValueError):
+    except (wave.Error, EOFError, ValueError, RuntimeError):
         pass
     return None
 

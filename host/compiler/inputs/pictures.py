@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_UNREADABLE = (  # what Pillow raises for damaged files
+    OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, RuntimeError,
+)  # fmt: skip
 _SMALLEST = 8  # minimum side in pixels if the shape is ambiguous (not batch, size and channels)
 
 
@@ -146,7 +149,7 @@ def upright_picture(path: Path, mode: str = "RGB") -> Picture:
             f"{path}: expected a picture of at most {images.MAX_IMAGE_PIXELS} pixels, found more; "
             "make it smaller"
         ) from None
-    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
+    except _UNREADABLE as error:
         raise InputError(
             f"{path}: expected a picture that Pillow reads, found: {error}; save it as PNG"
         ) from None

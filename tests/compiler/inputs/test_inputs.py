@@ -75,7 +75,11 @@ def test_a_picture_is_resized_made_gray_and_turned_upright(tmp_path: Path) -> No
     assert found[0].min() > 0.9 and found[-1].max() < 0.1
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"GIF89a"])
+# A header of 124 bytes that says nothing: Pillow does not expect its format of pixels.
+_DDS = b"DDS " + (124).to_bytes(4, "little") + bytes(120)
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"GIF89a", _DDS])
 def test_an_invalid_picture_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(InputError, match=r"x\.png: expected a picture that Pillow reads, found"):
