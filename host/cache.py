@@ -48,7 +48,10 @@ def cached(kinds: Iterable[str] = ()) -> list[Cached]:
     wanted = list(dict.fromkeys(kinds)) or list(there)
     if unknown := [kind for kind in wanted if kind not in there and kind not in _KINDS]:
         known = ", ".join({**there, **_KINDS})
-        raise InputError(f"expected a kind of the cache ({known}), found '{unknown[0]}'")
+        raise InputError(
+            f"expected a kind of the cache ({known}), found '{unknown[0]}'; empty it: "
+            "edgekit cache --clean"
+        )
     return [there[kind] for kind in wanted if kind in there]
 
 

@@ -18,7 +18,9 @@ _COMMANDS = {  # of other tools, by the group in which they are typed
     "edgekit": {
         "help": "edgekit --help",
         "version": "edgekit --version",
-        **dict.fromkeys(("list", "ls"), "edgekit boards"),
+        **dict.fromkeys(("list", "ls", "devices"), "edgekit boards"),
+        "ps": "edgekit status",
+        "serve": "edgekit app new serve",
         "logs": "edgekit app status --lines 20",
         **dict.fromkeys(("rm", "delete", "undeploy", "uninstall"), "edgekit remove"),
         **dict.fromkeys(("push", "flash", "install", "upgrade", "update"), "edgekit deploy"),
@@ -36,6 +38,21 @@ _COMMANDS = {  # of other tools, by the group in which they are typed
         **dict.fromkeys(("start", "boot", "run"), "edgekit board up"),
         **dict.fromkeys(("stop", "halt", "shutdown"), "edgekit board down"),
     },
+}
+_OPTIONS = {  # of other tools, and what of ours to propose where the command has it
+    "-b": "--board",
+    "-d": "--board",
+    "--device": "--board",
+    "--host": "--board",
+    "-i": "--input",
+    "-n": "--name",
+    "-p": "--precision",
+    "-t": "--threads",
+}
+_TAKE_MODELS = {  # for groups, the command that a file's name probably belongs to
+    "edgekit": "edgekit deploy",
+    "edgekit bench": "edgekit bench model",
+    "edgekit profile": "edgekit bench model",
 }
 _PRECISIONS = {
     "fp32": "f32",
@@ -136,6 +153,9 @@ def meant_by(error: Any) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
+    option = _OPTIONS.get(getattr(error, "option_name", ""))
+    if option and any(option in parameter.opts for parameter in context.command.params):
+        return option
     if possible := getattr(error, "possibilities", None):
         return " or ".join(possible)
     if found := re.match(r"No such command '(\w+)'", error.message):
@@ -144,10 +164,9 @@ def meant_by(error: Any) -> str:
             return known
         near = re.search(r"Did you mean '([^']+)'", error.format_message())
         return f"{context.command_path} {near[1]}" if near else ""
-    if context.command_path in ("edgekit bench", "edgekit profile") and (
-        found := re.match(r"No such command '(.+\.\w+)'", error.message)
-    ):
-        return f"edgekit bench model {shlex.quote(found[1])}"
+    command = _TAKE_MODELS.get(context.command_path)
+    if command and (found := re.match(r"No such command '(.+\.\w+)'", error.message)):
+        return f"{command} {shlex.quote(found[1])}"
     if found := re.match(r"Got unexpected extra argument\(s\) \((\S+)\)", error.message):
         return _meant_by_extra(context, found[1])
     found = re.search(r"'(.*)' is not one of (.*?)\.?$", error.message)

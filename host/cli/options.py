@@ -299,7 +299,8 @@ def model_file(given: str | None, board: str | None = None) -> Path:
         from edgekit.host.cli.meant import is_board
         from edgekit.host.common.paths import near_file
 
-        board_meant = f"; a board is named by --board {name}" if is_board(str(name)) else ""
+        found = not path.suffix and is_board(str(name))  # model.h5 is not an Allwinner H5
+        board_meant = f"; a board is named by --board {name}" if found else ""
         more = board_meant or near_file(path, _SUFFIXES)
         raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle{more}")
     if path.is_dir() or (path.is_file() and file_kind(path) is FileKind.BUNDLE):

@@ -43,6 +43,9 @@ import pytest
         ("remove wake-word", "edgekit remove --name wake-word"),
         ("rollback wake-word", "edgekit rollback --name wake-word"),
         ("compile my.tflite --precision int8", "--weights int8"),
+        ("run my.tflite -i photo.png", "--input"),
+        ("deploy my.tflite --device pi4", "--board"),
+        ("path/my.tflite", "edgekit deploy path/my.tflite"),
     ],
 )
 def test_a_near_miss_gets_a_proposal(edgekit: Any, line: str, meant: str) -> None:
@@ -107,7 +110,7 @@ def test_names_that_are_something_else_are_said(edgekit: Any) -> None:
     for line, complaint in (
         (("status", "--board", ""), "--board: expected a name, found an empty one"),
         (("estimate", "rpi4"), "a board is named by --board rpi4"),
-        (("cache", "clear"), "expected a kind of the cache"),
+        (("cache", "clear"), "found 'clear'; empty it: edgekit cache --clean"),
     ):
         done = edgekit(*line)
         assert (done.code, done.out) == (2, "")
@@ -135,6 +138,12 @@ def test_a_file_that_is_not_there_gets_a_proposal(
         (tmp_path / name).touch()
     done = edgekit(*line.split())
     assert done.code == 2 and done.complaint.rstrip().endswith(advice)
+
+
+def test_a_model_is_not_a_board_by_its_suffix(edgekit: Any) -> None:
+    done = edgekit("deploy", "model.h5")  # an Allwinner H5 is a profile
+    assert done.code == 2 and "no such file" in done.complaint
+    assert "--board" not in done.complaint
 
 
 def test_nothing_is_proposed_for_an_unlike_file(edgekit: Any, tmp_path: Path) -> None:
