@@ -167,3 +167,33 @@ def test_quantized_values_that_only_move_between_layers_stay_quantized_values(rn
     assert np.ptp(want) > 5 * step and np.abs(want).max() < 120 * step
     got = evaluate(graph, inputs).outputs["y"]
     np.testing.assert_allclose(got, want, atol=1.01 * step)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("moved", [False, True], ids=["first", "transposed"])
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_a_model_cut_to_its_stored_values_computes_in_integers(rng, kind, moved, tmp_path):
+    """Without QuantizeLinear at its start and DequantizeLinear at its end."""
+    import onnxruntime
+
+    shape = (1, 9, 11, 3) if moved else (1, 3, 9, 11)
+    stored, scale, zero = _weights(rng, "s8", (5, 3, 3, 3), True)
+    points = [np.array(int(v) - 128 * (kind == "int8"), kind) for v in (_IN[1], _OUT[1])]
+    constants = {"xs": _IN[0], "xz": points[0], "ys": _OUT[0], "yz": points[1]}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    ins = ["t" if moved else "x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if moved else []
+    nodes.append(node("QLinearConv", ins, ["y"]))
+    constants |= {"w": stored, "ws": scale, "wz": zero}
+    proto = model(nodes, [value("x", shape, np.dtype(kind))], [], constants)
+    proto.graph.output.append(value("y", (1, 5, 7, 9), np.dtype(kind)))
+    path = save(proto, tmp_path)
+    graph = run_passes(integer_form(import_model(path)))[0]
+    (conv,) = (n for n in graph.nodes if isinstance(n.op, Conv2D))
+    assert [graph.tensors[name].dtype for name in conv.inputs[:2]] == [DType.I8, DType.I8]
+    ends = np.iinfo(kind)
+    inputs = {"x": rng.integers(ends.min, ends.max, shape, kind, endpoint=True)}
+    (want,) = onnxruntime.InferenceSession(path).run(None, inputs)
+    found = evaluate(graph, inputs).outputs["y"]
+    assert found.dtype == want.dtype and np.ptp(want.astype(int)) > 20
+    np.testing.assert_allclose(found.astype(int), want.astype(int), atol=1)

@@ -108,6 +108,7 @@ def dequantize_linear(call: OnnxCall) -> Tensor:
     x = call.x(0)
     if _is_known(call):
         quant = _scale_and_zero(call, 1)
+        x = _as_stated(call, x, quant)
         if x.quant is not None and _equal_scalar_quant(x.quant, quant):
             return call.emit(ops.Cast(), x)
         if x.data is not None and x.dtype in (DType.I8, DType.U8):
@@ -118,6 +119,13 @@ def dequantize_linear(call: OnnxCall) -> Tensor:
         moved = _broadcast_param(call, call.convert(zero, DType.F32), x)
         wide = call.emit(ops.Add(), wide, call.emit(ops.Neg(), moved))
     return call.emit(ops.Mul(), wide, _broadcast_param(call, call.x(1), x))
+
+
+def _as_stated(call: OnnxCall, x: Tensor, quant: Quant) -> Tensor:
+    """`x` with the quantization that its reader states, if nothing in the graph quantized it: a
+    graph input of stored values, or those that an integer operator made."""
+    known = x.data is not None or x.quant is not None or x.dtype not in (DType.I8, DType.U8)
+    return x if known or quant.per_channel else call.emit(ops.Reshape(x.shape), x, quant=quant)
 
 
 def on_quantized_values(
@@ -296,11 +304,9 @@ def _known_real(call: OnnxCall, index: int) -> Tensor | None:
         return None
     quant = _scale_and_zero(part, 1)
     if x.data is None:
-        return (
-            dequantize_linear(part)
-            if x.quant is not None and _equal_scalar_quant(x.quant, quant)
-            else None
-        )
+        x = _as_stated(call, x, quant)
+        same = x.quant is not None and _equal_scalar_quant(x.quant, quant)
+        return call.emit(ops.Cast(), x) if same else None
     if index == 0 or len(x.shape) != 2 or x.dtype not in (DType.I8, DType.U8):
         return None
     return _dequantized_constant(replace(part, attributes={"axis": 1}), x, x.data, quant)
@@ -329,6 +335,7 @@ def _quantized_conv(call: OnnxCall) -> Tensor | None:
     if call.x(6).elements != 1 or (bias is not None and bias.data is None):
         return None
     one = _scale_and_zero(call, 1)
+    x = _as_stated(call, x, one)
     if x.quant is None or not _equal_scalar_quant(x.quant, one):
         return None
     weights = dequantize_linear(call.given(*call.values[3:6], axis=0))

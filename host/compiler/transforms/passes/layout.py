@@ -152,6 +152,11 @@ class _Push:
         ranks = [len(self._graph.tensors[n].shape) for n in node.outputs]
         self.emit(node, op, ins, [_identity_order(r) for r in ranks])
 
+    def keeps_type(self, node: Node, view: View) -> bool:
+        """Whether the node's output is quantized as `view` is: the readers of a graph input say
+        what its stored values mean."""
+        return self._graph.tensors[node.outputs[0]].is_quantized == view.tensor.is_quantized
+
     def reuse(self, node: Node, view: View) -> None:
         """Make `view` the node's output, without adding a node."""
         self._views[node.outputs[0]] = view
@@ -291,7 +296,7 @@ def _push_reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> b
     kept = regroup(view.shape, view.order, op.shape)
     if kept is None:
         return False
-    if kept.shape == view.tensor.shape:
+    if kept.shape == view.tensor.shape and push.keeps_type(node, view):
         push.reuse(node, View(view.tensor, kept.order))
     else:
         push.emit(node, ops.Reshape(kept.shape), views, [kept.order])

@@ -54,20 +54,48 @@ def _round_once(graph: Graph) -> Graph:
 
 
 def _u8_to_s8(graph: Graph) -> Graph:
-    """Convert u8 tensors to s8 if they are only dequantized again."""
+    """Convert u8 tensors to s8 if they are only dequantized again. Others, such as the graph's
+    inputs and outputs, stay u8 for their other readers."""
     users, tensors = graph.consumers(), dict(graph.tensors)
-    nodes = []
+    taken = {*tensors, *(node.name for node in graph.nodes)}
+    nodes, shifted = list[Node](), dict[str, str]()
+
+    def shift(x: Tensor) -> str:
+        shifted[x.name] = name = fresh_name(f"{x.name}.s8", taken)
+        tensors[name] = _as_s8(x, name)
+        return name
+
     for node in graph.nodes:
-        if isinstance(node.op, ops.Quantize) and node.op.to is DType.U8:
-            quantized = tensors[node.outputs[0]]
-            inside = quantized.name not in graph.outputs and quantized.quant is not None
-            if inside and all(isinstance(u.op, ops.Cast) for u in users[quantized.name]):
-                assert quantized.quant is not None
-                quant = replace(quantized.quant, zero_point=quantized.quant.zero_point - 128)
-                tensors[quantized.name] = replace(quantized, dtype=DType.I8, quant=quant)
-                node = replace(node, op=replace(node.op, to=DType.I8))
+        ends = [tensors[name or ""] for name in (*node.inputs[:1], *node.outputs)]
+        if isinstance(node.op, ops.Quantize) and _is_u8(ends[1]):
+            out = ends[1].name
+            reals = all(isinstance(user.op, ops.Cast) for user in users[out])
+            node = replace(node, op=replace(node.op, to=DType.I8))
+            if reals and out not in graph.outputs:
+                tensors[out] = _as_s8(ends[1], out)
+            else:
+                nodes.append(replace(node, outputs=(shift(ends[1]),)))
+                own = fresh_name(f"{node.name}.u8", taken)
+                node = Node(own, ops.Quantize(DType.U8, True), (shifted[out],), (out,))
+        elif isinstance(node.op, ops.Cast) and _is_u8(ends[0]):
+            x = ends[0]
+            if x.name not in shifted:
+                own = fresh_name(f"{x.name}.s8", taken)
+                nodes.append(Node(own, ops.Quantize(DType.I8, True), (x.name,), (shift(x),)))
+            node = replace(node, inputs=(shifted[x.name],))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _is_u8(x: Tensor) -> bool:
+    return x.dtype is DType.U8 and x.is_quantized and x.data is None
+
+
+def _as_s8(x: Tensor, name: str) -> Tensor:
+    """The values of a quantized u8 tensor, as s8."""
+    assert x.quant is not None
+    quant = replace(x.quant, zero_point=x.quant.zero_point - 128)
+    return replace(x, name=name, dtype=DType.I8, quant=quant)
 
 
 def _move_quantized(graph: Graph) -> Graph:
