@@ -155,10 +155,21 @@ def test_a_loop_may_end_by_a_counter_and_by_what_it_computes(until, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proto", [_looped(0), _looped(0, 3.0), _looped(10**6, 3.0)])
-def test_a_loop_without_bound_is_refused(proto, tmp_path):
+def test_a_loop_without_end_is_refused(tmp_path):
     with pytest.raises(InputError, match="expected a loop of at most 65536 steps"):
-        import_model(save(proto, tmp_path))
+        import_model(save(_looped(0), tmp_path))
+
+
+@pytest.mark.parametrize("count", [0, 10**6, 2**63 - 1])
+def test_a_loop_that_only_data_end(count, tmp_path):
+    """`while` of scripted PyTorch has the largest trip count."""
+    proto = _looped(count, 3.0)
+    (want,) = ReferenceEvaluator(proto).run(None, {"x": np.abs(_X) + 1})
+    graph = import_model(save(proto, tmp_path))
+    (note,) = graph.notes
+    assert "(Loop y): at most 65536 steps; --max-rows N sets another bound" in note
+    found = evaluate(graph, {"x": np.abs(_X) + 1}).outputs["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
 def test_loops_inside_each_other_end(tmp_path):

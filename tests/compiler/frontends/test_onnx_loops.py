@@ -155,6 +155,56 @@ def test_a_loop_may_do_no_step(sign, tmp_path):
     _agrees(_loop(30, go=None), {"x": sign * np.abs(_X)}, tmp_path)
 
 
+def _as_often(until=None):
+    """h' = h / 2 + x, as often as the input n says, or until the largest element is `until`."""
+    nodes = [
+        node("Mul", ["h", "half"], ["less"]), node("Add", ["less", "x"], ["new"]),
+        node("ReduceMax", ["new"], ["most"], keepdims=0),
+        node("Less", ["most", "until"], ["on"]),
+    ]  # fmt: skip
+    body = _body(nodes, [("i", _I), ("going", _B), ("h", _F)], [("on", _B), ("new", _F)])
+    constants = {"half": np.float32(0.5), "until": np.float32(np.inf if until is None else until)}
+    loop = node("Loop", ["n", "", "x"], ["end"], body=body)
+    return _model([loop], [value("x", [3, 4]), value("n", [], "s64")], [("end", _F)], constants)
+
+
+@pytest.mark.parametrize(("count", "until"), [(0, None), (1, None), (9, None), (9, 1.5), (-3, 0.1)])
+def test_an_input_says_how_often_a_loop_runs(count, until, tmp_path):
+    inputs = {"x": np.abs(_X), "n": np.array(count)}
+    _agrees(_as_often(until), inputs, tmp_path)
+
+
+def test_a_few_steps_that_data_count(tmp_path):
+    """As many as x has elements above 0: at most 12, which are unrolled."""
+    proto = _as_often()
+    proto.graph.node.insert(0, node("Greater", ["x", "half"], ["high"]))
+    proto.graph.node.insert(1, node("Cast", ["high"], ["ones"], to=7))
+    proto.graph.node.insert(2, node("ReduceSum", ["ones"], ["n"], keepdims=0))
+    del proto.graph.input[1]
+    path = save(proto, tmp_path)
+    for x in (_X, _X * 0):
+        (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+        found = evaluate(import_model(path), {"x": x}).outputs["end"]
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+def test_rows_of_a_loop_that_data_count_need_a_bound(tmp_path):
+    proto = _as_often()
+    (loop,) = proto.graph.node
+    loop.output.append("rows")
+    loop.attribute[0].g.output.append(helper.make_tensor_value_info("most", _F, None))
+    proto.graph.output.append(helper.make_tensor_value_info("rows", _F, None))
+    path = save(proto, tmp_path)
+    with pytest.raises(InputError, match="--max-rows N sets the largest"):
+        import_model(path)
+    inputs = {"x": np.abs(_X), "n": np.array(5)}
+    wanted = onnxruntime.InferenceSession(path).run(None, inputs)
+    found = evaluate(import_model(path, max_rows=20), inputs).outputs
+    assert found["rows"].shape == (20,) and found["rows_length"].tolist() == [5]
+    np.testing.assert_allclose(found["rows"][:5], wanted[1], rtol=1e-5)
+    np.testing.assert_allclose(found["end"], wanted[0], rtol=1e-5)
+
+
 def test_states_that_change_places_and_reset(tmp_path):
     body = _body(
         [node("Identity", ["going"], ["on"]), node("Add", ["a", "one"], ["c"]),

@@ -1,4 +1,4 @@
-"""Import of ONNX control flow: branches are resolved or selected, loops rolled or unrolled."""
+"""Import of ONNX loops and scans: rolled, or unrolled."""
 
 from __future__ import annotations
 
@@ -8,91 +8,28 @@ from functools import partial
 
 import numpy as np
 
+from edgekit.host.compiler.frontends.common.extent import extent
 from edgekit.host.compiler.frontends.common.lengths import length_of
-from edgekit.host.compiler.frontends.common.refusal import MisfitInputError
+from edgekit.host.compiler.frontends.onnx.branch import scalar_condition, select_value
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.index import one_of
 from edgekit.host.compiler.frontends.onnx.loop import (
     STEPS,
+    Body,
     EndlessError,
     LoopOperand,
     counted,
     emit_rolled_loop,
     in_direction,
 )
-from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
+from edgekit.host.compiler.frontends.onnx.types import Value, described
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
 _STEPS = 512  # unrolled steps of one loop
+_ENDLESS = 1 << 62  # steps
 _FEW = 16  # steps up to which a loop is always unrolled
-
-
-def if_(call: OnnxCall) -> list[Value | None]:
-    """The branch selected by a constant condition, or both branches with a select per output.
-
-    With a computed condition, a branch may not fit the input shapes, for example if it is for
-    another sampling rate. No engine could run it, so it is dropped with a note to the user.
-    """
-    condition = _scalar_condition(call, call.x(0))
-    branches = [call.graph("then_branch"), call.graph("else_branch")]
-    if condition.data is not None:
-        return list(call.run(branches[not condition.data], []))
-    fitting: list[Sequence[Value | None]] = []
-    refusals: list[MisfitInputError] = []
-    for branch in branches:
-        try:
-            fitting.append(call.run(branch, []))
-        except MisfitInputError as error:
-            refusals.append(error)
-    if refusals:
-        if not fitting:
-            raise refusals[0]
-        call.builder.note(
-            f"{call.node.shown}: dropped a branch that does not fit the shapes of the inputs: "
-            f"{str(refusals[0]).partition(';')[0]}"
-        )
-        return list(fitting[0])
-    made = fitting
-    if len(made[0]) != len(made[1]):
-        raise ShapeError(
-            f"expected {len(made[0])} outputs from both branches, found {len(made[1])}"
-        )
-    return [_select_value(call, condition, a, b) for a, b in zip(*made, strict=True)]
-
-
-def _scalar_condition(call: OnnxCall, x: Tensor) -> Tensor:
-    if x.elements != 1 or x.dtype is not DType.BOOL:
-        raise ShapeError(f"expected one bool as condition, found {x.dtype.value}{list(x.shape)}")
-    return call.reshape(x, ())
-
-
-def _select_value(
-    call: OnnxCall, condition: Tensor, a: Value | None, b: Value | None
-) -> Value | None:
-    """Selects a where the computed condition is true, else b."""
-    if a is b:
-        return a
-    if isinstance(a, TensorList) and isinstance(b, TensorList) and len(a.items) == len(b.items):
-        pairs = zip(a.items, b.items, strict=True)
-        return TensorList(tuple(_where(call, condition, x, y) for x, y in pairs))
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise ShapeError("expected values of one kind from both branches, found two kinds")
-    return _where(call, condition, a, b)
-
-
-def _where(call: OnnxCall, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    if a.elements == b.elements == 1 and len(a.shape) < len(b.shape):
-        a = call.reshape(a, b.shape)
-    elif a.elements == b.elements == 1:
-        b = call.reshape(b, a.shape)
-    if a.shape != b.shape or a.dtype is not b.dtype:
-        raise ShapeError(
-            "expected a constant condition, or one shape and type from both branches, found "
-            f"{a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}"
-        )
-    return call.emit(ops.Where(), condition, a, b)
 
 
 @dataclass(eq=False)
@@ -107,56 +44,91 @@ class _Loop:
     flags: list[Tensor] = field(default_factory=list)
 
 
+@dataclass(frozen=True, eq=False)
+class _Trips:
+    """At most `most` steps; `count` is a computed trip count, [] s64."""
+
+    most: int
+    count: Tensor | None = None
+
+    def allow(self, call: OnnxCall, going: Tensor | None, done: int | Tensor) -> Tensor | None:
+        """`going`, and whether a computed count allows another step after `done` steps."""
+        if self.count is None:
+            return going
+        at = call.constant(np.array(done, np.int64)) if isinstance(done, int) else done
+        more = call.emit(ops.Less(), at, self.count)
+        return more if going is None else call.emit(ops.And(), going, more)
+
+    def limited(self, call: OnnxCall, body: Body) -> Body:
+        """The body, whose condition ends the loop after a computed count."""
+
+        def run(values: Sequence[Value | None]) -> Sequence[Value | None]:
+            first, *rest = body(values)
+            step = values[0]
+            assert isinstance(step, Tensor)
+            if not isinstance(first, Tensor):
+                raise ShapeError(f"expected a condition, found {described(first)}")
+            done = call.emit(ops.Add(), step, call.constant(np.array(1, np.int64)))
+            return [self.allow(call, scalar_condition(call, first), done), *rest]
+
+        return body if self.count is None else run
+
+
 def loop(call: OnnxCall) -> list[Value | None]:
     """Emits a rolled loop if the body is the same in each step, else unrolls; short loops are
     always unrolled."""
-    limit = _trip_count(call)
+    trips = _trip_count(call)
+    limit = trips.most
     failed: ShapeError | InputError | None = None
     if limit > _FEW:
         begun = call.builder.begun
         try:
-            made = _as_operator(call, limit)
+            made = _as_operator(call, trips)
             call.builder.resume(begun)
             return made
         except (ShapeError, InputError) as error:
             failed = error
-    return _unroll_loop(call, limit, failed)
+    return _unroll_loop(call, trips, failed)
 
 
-def _as_operator(call: OnnxCall, limit: int) -> list[Value | None]:
+def _as_operator(call: OnnxCall, trips: _Trips) -> list[Value | None]:
     """Peels off the first step if the states only have their final shape after it."""
     body, least = call.graph("body"), len(call.values) - 1
     if len(body.inputs) < least + 1 or len(body.outputs) < least:
         has = f"{len(body.inputs)} and {len(body.outputs)}"
         raise ShapeError(f"expected a body of {least + 1} inputs and {least} outputs, found {has}")
-    going = None if call.maybe(1) is None else _scalar_condition(call, call.x(1))
+    going = trips.allow(call, _first_condition(call), 0)
     if going is not None and going.data is not None:
         if not going.data:
             raise ShapeError("expected a loop of at least 1 step, found none")
         going = None
     states = list(call.values[2:])
     try:
-        return _emit_loop(call, states, 0, limit, going, [])
+        return _emit_loop(call, states, 0, trips, going, [])
     except (ShapeError, InputError) as error:
         if going is not None or isinstance(error, EndlessError):
             raise
         number = call.constant(np.array(0, np.int64))
         outs = call.run(body, [number, call.constant(np.array(True)), *states])
-        again = _scalar_condition(call, outs[0]) if isinstance(outs[0], Tensor) else None
+        again = scalar_condition(call, outs[0]) if isinstance(outs[0], Tensor) else None
         if again is None or (again.data is not None and not again.data):
             raise
         again = None if again.data is not None else again
         rows = [v for v in outs[len(states) + 1 :] if isinstance(v, Tensor)]
-        return _emit_loop(call, list(outs[1 : len(states) + 1]), 1, limit - 1, again, rows)
+        return _emit_loop(call, list(outs[1 : len(states) + 1]), 1, trips, again, rows)
+
+
+def _first_condition(call: OnnxCall) -> Tensor | None:
+    return None if call.maybe(1) is None else scalar_condition(call, call.x(1))
 
 
 def _emit_loop(
-    call: OnnxCall, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
-    rows: Sequence[Tensor],
+    call: OnnxCall, states: Sequence[Value | None], first: int, trips: _Trips,
+    going: Tensor | None, rows: Sequence[Tensor],
 ) -> list[Value | None]:  # fmt: skip
     """`rows`: the outputs of a peeled first step."""
-    body = call.graph("body")
-    known = counted(call, body, states, first, limit)
+    body, run = call.graph("body"), trips.limited(call, partial(call.run, call.graph("body")))
+    known = counted(call, body, states, first, trips.most - first, trips.count is not None)
     sure = call.constant(np.array(True))
     if going is None and not known.decided:
         going = sure
@@ -172,9 +144,7 @@ def _emit_loop(
     if not changing and len(body.outputs) == len(states) + 1:
         raise ShapeError("expected a loop that computes something, found none")
     outputs = [1 + i for i in changing]
-    made = emit_rolled_loop(
-        call, partial(call.run, body), operands, known.steps, outputs, 1 + len(states), going
-    )
+    made = emit_rolled_loop(call, run, operands, known.steps, outputs, 1 + len(states), going)
     ends = dict(zip(changing, made.states, strict=True))
     at = (
         call.constant(np.array(known.steps)) if made.count is None else call.reshape(made.count, ())
@@ -194,7 +164,7 @@ def _emit_loop(
 
 
 def _unroll_loop(
-    call: OnnxCall, limit: int, failed: ShapeError | InputError | None
+    call: OnnxCall, trips: _Trips, failed: ShapeError | InputError | None
 ) -> list[Value | None]:
     """`failed`: why the loop cannot be rolled.
 
@@ -203,27 +173,35 @@ def _unroll_loop(
     The body always gets the states of the previous step, active or not. Counters therefore stay
     constant, and a condition on them ends the loop at import time.
     """
-    body = call.graph("body")
+    body, run = call.graph("body"), trips.limited(call, partial(call.run, call.graph("body")))
     made = _Loop([list(call.values[2:])])
-    going = None if call.maybe(1) is None else _scalar_condition(call, call.x(1))
-    for step in range(min(limit, _STEPS + 1)):
+    going = trips.allow(call, _first_condition(call), 0)
+    for step in range(min(trips.most, _STEPS + 1)):
         if going is not None and not _goes_on(call, made, going):
             break
         if step == _STEPS:
             raise failed or ShapeError(f"expected a loop of at most {_STEPS} steps, found more")
         number = call.constant(np.array(step, np.int64))
         active = made.flags[-1] if made.flags else call.constant(np.array(True))
-        going = _record_step(call, made, call.run(body, [number, active, *made.states[-1]]))
+        going = _record_step(call, made, run([number, active, *made.states[-1]]))
     count = len(body.outputs) - 1 - len(made.states[0])
     rows = [_stack_outputs(call, made.rows, i, 0, False) for i in range(count)]
     return [*_final_states(call, made), *(_that_count(call, made, t) for t in rows)]
 
 
-def _trip_count(call: OnnxCall) -> int:
+def _trip_count(call: OnnxCall) -> _Trips:
     """The trip count; without one, a bound far above the unrolling limit."""
-    if call.maybe(0) is None:
-        return 1 << 62
-    return max(call.single(0, "trip count"), 0)
+    count = call.maybe(0)
+    if count is None:
+        return _Trips(_ENDLESS)
+    if count.data is not None:
+        return _Trips(max(call.single(0, "trip count"), 0))
+    if count.elements != 1 or count.dtype is not DType.I64:
+        raise ShapeError(
+            f"expected one integer as trip count, found {count.dtype.value}{list(count.shape)}"
+        )
+    most = min(extent(call.builder, count)[1], _ENDLESS)
+    return _Trips(max(int(most), 0), call.reshape(count, ()))
 
 
 def _goes_on(call: OnnxCall, made: _Loop, going: Tensor) -> bool:
@@ -242,7 +220,7 @@ def _record_step(call: OnnxCall, made: _Loop, outs: Sequence[Value | None]) -> T
         raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
     made.states.append(list(outs[1 : count + 1]))
     made.rows.append([v for v in outs[count + 1 :] if isinstance(v, Tensor)])
-    return _scalar_condition(call, outs[0])
+    return scalar_condition(call, outs[0])
 
 
 def _final_states(call: OnnxCall, made: _Loop) -> list[Value | None]:
@@ -254,7 +232,7 @@ def _final_states(call: OnnxCall, made: _Loop) -> list[Value | None]:
         if end is None:
             end = history[0]
             for active, new in zip(made.flags, history[1:], strict=True):
-                end = _select_value(call, active, new, end)
+                end = select_value(call, active, new, end)
         ends.append(end)
     return ends
 

@@ -143,11 +143,13 @@ class Counted:
 
 
 def counted(
-    call: OnnxCall, body: FileGraph, states: Sequence[Value | None], first: int, limit: int
-) -> Counted:
-    """Analyzes a loop; `first`: index of the first step; `limit`: maximum number of steps.
+    call: OnnxCall, body: FileGraph, states: Sequence[Value | None], first: int, limit: int,
+    may_end: bool,
+) -> Counted:  # fmt: skip
+    """Analyzes a loop; `first`: index of the first step; `limit`: maximum number of steps, before
+    which data ends it if it `may_end`.
 
-    Raises `EndlessError` if nothing bounds the steps.
+    Raises `EndlessError` if nothing bounds the steps of a loop with row outputs.
     """
     flow = _Flow(call, body)
     count = len(states)
@@ -166,7 +168,7 @@ def counted(
     counters = sorted(known - same)
     ends, zeros = flow.ends(body.outputs[0], closed)
     wanted = [*(news[i] for i in counters), *ends, *zeros]
-    decided = body.outputs[0] in closed
+    decided = body.outputs[0] in closed and not may_end
     nodes = flow.needed(wanted)
     most = min(limit, STEPS, _KNOWN // (len(nodes) + 1))
     if most < limit and not (counters or ends):
@@ -187,7 +189,7 @@ def counted(
             most = limit = step + 1
             break
     if limit > STEPS:
-        raise EndlessError(f"expected a loop of at most {STEPS} steps, found an unbounded one")
+        limit = _most_steps(call, decided, len(body.outputs) > count + 1)
     if most < limit:  # too many steps to evaluate counters
         return Counted(limit, {}, same, decided and not ends)
     for values in tables.values():
@@ -197,6 +199,21 @@ def counted(
                 f"{' and '.join(sorted(kinds))}"
             )
     return Counted(limit, {i: np.stack(v) for i, v in tables.items()}, same, decided)
+
+
+def _most_steps(call: OnnxCall, decided: bool, collects: bool) -> int:
+    """The bound of a loop that only data end; `collects`: it has row outputs, which need memory."""
+    if decided:
+        raise EndlessError(f"expected a loop of at most {STEPS} steps, found an unbounded one")
+    if (most_rows := call.bounded.most_rows) is not None:
+        return min(most_rows, STEPS)
+    if collects:
+        raise EndlessError(
+            f"expected a loop of at most {STEPS} steps for any data, found an unbounded one; "
+            "--max-rows N sets the largest"
+        )
+    call.builder.note(f"{call.node.shown}: at most {STEPS} steps; --max-rows N sets another bound")
+    return STEPS
 
 
 def _constant_data(value: Value | None) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from edgekit.host.compiler.frontends.onnx import (
     attention,
+    branch,
     cache,
     control,
     conv,
@@ -69,7 +70,7 @@ ROWS: dict[str, Row] = {
     "MatMul": product.matmul,
     # Control flow, sequences
     "ConcatFromSequence": sequence.concat,
-    "If": control.if_,
+    "If": branch.if_,
     "Loop": control.loop,
     "Optional": sequence.optional,
     "OptionalGetElement": sequence.get_element,
