@@ -198,6 +198,24 @@ def _refused(path, match, shapes=None):
     assert "\n" not in str(error.value) and str(error.value).startswith(path.name)
 
 
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("Abs", "uint8"), ("Sign", "uint32"), ("PRelu", "int32"), ("PRelu", "int64")],
+)
+def test_functions_of_integers_are_what_onnx_runtime_says(kind, dtype, tmp_path):
+    import onnxruntime
+
+    signed = np.dtype(dtype).kind == "i"
+    x = np.arange(-6 if signed else 0, 6, dtype=dtype).reshape(-1, 3)
+    more = {"slope": np.array([2, -3, 0], dtype)} if kind == "PRelu" else {}
+    proto = model([node(kind, ["x", *more], ["y"])], [value("x", x.shape, x.dtype)], [], more)
+    proto.graph.output.append(value("y", x.shape, x.dtype))
+    path = save(proto, tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)
+
+
 def test_all_unsupported_operators_are_listed(tmp_path):
     nodes = [
         node("ImageDecoder", ["x"], ["a"], name="first"),

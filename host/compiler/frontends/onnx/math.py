@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.types import BFLOAT16, DTYPES, INPUT_TYPES
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import UNSIGNED
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
 Row = Callable[[OnnxCall], Tensor | list[Tensor]]
@@ -153,7 +154,22 @@ def prelu(call: OnnxCall) -> Tensor:
     per_channel = len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1]
     if per_channel and (call.opset < 7 or x.shape[1] != x.shape[-1]):
         slope = call.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
+    if not x.dtype.is_float:
+        below = call.emit(ops.Less(), x, call.scalar(0, x))
+        return call.emit(ops.Where(), below, call.emit(ops.Mul(), x, slope), x)
     return call.emit(ops.PRelu(), x, slope)
+
+
+def absolute(call: OnnxCall) -> Tensor:
+    x = call.x(0)
+    return x if x.dtype in UNSIGNED else call.emit(ops.Abs(), x)
+
+
+def sign(call: OnnxCall) -> Tensor:
+    x = call.x(0)
+    if x.dtype in UNSIGNED:
+        return call.emit(ops.Minimum(), x, call.scalar(1, x))
+    return call.emit(ops.Sign(), x)
 
 
 def elu(call: OnnxCall) -> Tensor:

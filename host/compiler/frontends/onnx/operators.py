@@ -97,7 +97,7 @@ ROWS: dict[str, Row] = {
     "QLinearMatMul": quant.qlinear_matmul,
     "QuantizeLinear": quant.quantize_linear,
     # Unary functions
-    "Abs": math.function(ops.Abs()),
+    "Abs": math.absolute,
     "Acos": math.function(ops.Acos()),
     "Acosh": math.function(ops.Acosh()),
     "Asin": math.function(ops.Asin()),
@@ -130,7 +130,7 @@ ROWS: dict[str, Row] = {
     "Selu": math.selu,
     "Shrink": functions.shrink,
     "Sigmoid": math.function(ops.Logistic()),
-    "Sign": math.function(ops.Sign()),
+    "Sign": math.sign,
     "Sin": math.function(ops.Sin()),
     "Sinh": math.function(ops.Sinh()),
     "Softplus": math.function(ops.Softplus()),
@@ -283,6 +283,9 @@ ROWS: dict[str, Row] = {
     },
     # Operators of ONNX Runtime
     "SimplifiedLayerNormalization": fused.simplified_layer_norm,
+    "com.microsoft:ExpandDims": shape.unsqueeze,
+    "com.microsoft:Pad": quant.pad_quantized(shape.pad),
+    "com.microsoft:Trilu": shape.trilu,
     **{f"com.microsoft:{kind}": row for kind, row in qlinear.QLINEAR.items()},
     **{f"com.microsoft:{kind}": row for kind, row in fused.FUSED.items()},
     **{f"com.microsoft:{kind}": row for kind, row in fused_attention.ATTENTION.items()},
