@@ -132,9 +132,17 @@ def test_a_counted_loop_may_end_early(files, litert, start):
         np.testing.assert_array_equal(found[name], want)
 
 
-def test_a_loop_that_only_data_end_is_refused(files):
-    with pytest.raises(InputError, match="a constant limit of iterations"):
-        graph_from_tflite(early_end(files, counted=False), "m")
+@pytest.mark.peers
+@pytest.mark.parametrize("start", [-99, 0, 9])
+def test_data_alone_end_a_loop(files, litert, start):
+    content = early_end(files, counted=False)
+    graph = graph_from_tflite(content, "m")
+    assert graph.notes == ("WHILE 0: at most 65536 iterations",)
+    inputs = {"x": np.full(3, start, np.float32)}
+    for each in (graph, run_passes(graph)[0]):
+        found = evaluate(each, inputs).outputs
+        for name, want in litert(content, inputs).items():
+            np.testing.assert_array_equal(found[name], want)
 
 
 def test_a_loop_without_end_is_refused(files):

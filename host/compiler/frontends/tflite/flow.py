@@ -2,7 +2,7 @@
 
 Shapes and operator order are static: a branch with a constant condition is selected at import time,
 otherwise both branches are computed and one result is selected; loops are unrolled up to the limit
-that their condition names.
+that their condition names, or become one operator if it names none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Shape, State, Tensor
 from edgekit.host.errors import InputError
 
-_ITERATION_LIMIT = 1024
+_ITERATION_LIMIT = 1024  # of loops that are unrolled
+_ROLLED_LIMIT = 1 << 16  # of loops that only data end
 _VARIABLE_LIMIT = 1 << 30  # bytes
 _BRANCH_WORK = 128  # of importing both branches, which double per level, in tensors
 _WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
@@ -150,17 +151,52 @@ def _while(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
         if not all(known := [bool(t.data.reshape(-1)[0]) for t in terms if t.data is not None]):
             return kept
         if going.data is None:
-            if not known or any(importer.bounded.holds(t) for t in values):
+            if any(importer.bounded.holds(t) for t in values):
                 raise InputError(
-                    "expected a loop with a constant limit of iterations, found one that only "
-                    "an input ends; run the loop in the application, or export it unrolled"
+                    "expected a loop over tensors of constant shape, found a shape that depends "
+                    "on data; run the loop in the application, or export it unrolled"
                 )
             _refuse_writes(scope, [condition, body])
+            if not known and runs is None:
+                return _rolled(scope, operator, going, values)
             going = scope.builder.emit(ops.Reshape(()), going)
             runs = going if runs is None else scope.builder.emit(ops.And(), runs, going)
         values = importer.call(body, values, label)
         kept = values if runs is None else _selected(scope, runs, values, kept)
     raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} iterations, found more")
+
+
+def _rolled(
+    scope: TfliteScope, operator: FileOperator, going: Tensor, values: list[Tensor]
+) -> list[Tensor]:
+    """The values when `going`, the condition on `values`, and those after it first fail."""
+    importer, builder, label = scope.importer, scope.builder, f"{operator.index}"
+    condition, body = (operator.option(name) for name in _CALLED["WHILE"])
+    ends = importer.model.subgraphs[body]
+    kept = [a == b for a, b in zip(ends.inputs, ends.outputs, strict=False)]
+    if len(kept) != len(values) or all(kept):
+        raise InputError(f"expected a loop that changes {len(values)} values, found another")
+    states = [v for v, same in zip(values, kept, strict=True) if not same]
+    begun, mark = builder.begun, builder.open_body(_ROLLED_LIMIT)
+    inside = [builder.input(builder.take("state"), v.shape, v.dtype, v.quant) for v in states]
+    given = iter(inside)
+    args = [v if same else next(given) for v, same in zip(values, kept, strict=True)]
+    made = importer.call(body, args, f"{label}.body")
+    (again,) = importer.call(condition, made, f"{label}.cond")
+    news = [t for t, same in zip(made, kept, strict=True) if not same]
+    if any(importer.bounded.holds(t) for t in (again, *news)):
+        raise InputError("expected values of constant shape in a loop, found one that data set")
+    first = builder.emit(ops.Reshape(()), again)
+    graph, captured = builder.close_body(mark, inside, [first, *news])
+    builder.resume(begun)
+    builder.note(f"{operator.name} {label}: at most {_ROLLED_LIMIT} iterations")
+    op = ops.Loop(_ROLLED_LIMIT, len(states), 0, True, graph)
+    first = builder.emit(ops.Reshape(()), going)
+    results = builder.emit_all(
+        op, [first, *states, *captured], [None, *(state.quant for state in states)]
+    )
+    left = iter(results[1:])
+    return [v if same else next(left) for v, same in zip(values, kept, strict=True)]
 
 
 def _terms(scope: TfliteScope, condition: Tensor) -> list[Tensor]:

@@ -163,7 +163,7 @@ class _Importer:
         for wanted, tensor in self.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
         made = self.builder.finish(name, inputs, outputs)
-        return replace(made, notes=(*fixed.notes, *notes()))
+        return replace(made, notes=(*fixed.notes, *made.notes, *notes()))
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
         """Inlines subgraph `number` and returns its outputs."""
