@@ -89,6 +89,18 @@ class GeluTanh(Function):
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.by_real(_gelu_tanh_f32, x, source, out)
+
+
+def _gelu_tanh_f32(x: Array) -> Array:
+    """LiteRT's steps in f32, whose last sum loses most of its bits below 0."""
+    real = x.astype(np.float32)
+    cubed = np.float32(0.044715) * real * real * real
+    inner = (np.float32(math.sqrt(2 / math.pi)) * (real + cubed)).astype(np.float64)
+    y: Array = np.float32(0.5) * real * (np.float32(1) + np.tanh(inner).astype(np.float32))
+    return y
+
 
 @dataclass(frozen=True)
 class Silu(Function):
