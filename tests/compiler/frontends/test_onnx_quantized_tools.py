@@ -118,3 +118,21 @@ def test_dynamic_quantization(weights, net, tmp_path):
         save(proto, tmp_path), made, weight_type=kind, reduce_range=_SEVEN_BITS
     )
     _agrees(made, shape, steps=0.5)
+
+
+def test_dequantized_constants_are_quantized_again(tmp_path):
+    """`quantize_static` does so to a weight that two layers share."""
+    constants = {
+        "w": np.int8([-128, 0, 127]), "s": np.float32(1 / 255), "z": np.int8(-128),
+        "t": np.float32(0.1), "u": np.int8(3),
+    }  # fmt: skip
+    nodes = [
+        node("DequantizeLinear", ["w", "s", "z"], ["a"]),
+        node("QuantizeLinear", ["a", "t", "u"], ["b"]),
+        node("DequantizeLinear", ["b", "t", "u"], ["c"]),
+        node("Mul", ["x", "c"], ["y"]),
+    ]
+    constants = {name: np.asarray(v) for name, v in constants.items()}
+    path = save(model(nodes, [value("x", [3])], ["y"], constants), tmp_path)
+    found = evaluate(import_model(path), {"x": np.ones(3, np.float32)}).outputs["y"]
+    np.testing.assert_allclose(found, [0, 0.5, 1], atol=1e-6)

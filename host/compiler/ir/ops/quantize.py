@@ -59,7 +59,9 @@ class Quantize(Operator):
         zero = zero_point_of(out)
         if source.dtype is DType.F32 or self.to_even:
             nearest = np.rint if self.to_even else round_half_away
-            reals = values if source.quant is None else dequantize(values, source.quant)
+            # Floats may name the quantization that they came from.
+            known = source.quant if source.dtype is not DType.F32 else None
+            reals = values if known is None else dequantize(values, known)
             scaled = nearest(reals / np.float32(scale_of(out))) + np.float32(zero)
             return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
         offset = values.astype(np.int64) - zero_point_of(source)
