@@ -8,6 +8,7 @@ import pytest
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from tests.support.onnx_models import model, node, save, value
 
 pytestmark = pytest.mark.engines
@@ -136,3 +137,28 @@ def test_dequantized_constants_are_quantized_again(tmp_path):
     path = save(model(nodes, [value("x", [3])], ["y"], constants), tmp_path)
     found = evaluate(import_model(path), {"x": np.ones(3, np.float32)}).outputs["y"]
     np.testing.assert_allclose(found, [0, 0.5, 1], atol=1e-6)
+
+
+def test_stored_values_from_a_table_are_what_their_reader_says(tmp_path):
+    """The tools quantize an embedding, which Gather then reads without its scale."""
+    import onnxruntime
+
+    rng = np.random.default_rng(3)
+    table, w = rng.integers(0, 256, (9, 6), np.uint8), rng.integers(-63, 64, (5, 4), np.int8)
+    constants = {
+        "table": table, "w": w, "s": np.float32(0.02), "z": np.uint8(120),
+        "t": np.float32(0.01), "v": np.int8(0), "u": np.float32(0.1),
+    }  # fmt: skip
+    nodes = [
+        node("Gather", ["table", "ids"], ["rows"]),
+        node("Transpose", ["rows"], ["columns"], perm=[0, 2, 1]),
+        node("QLinearMatMul", ["columns", "s", "z", "w", "t", "v", "u", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "u", "z"], ["y"]),
+    ]
+    constants = {name: np.asarray(v) for name, v in constants.items()}
+    path = save(model(nodes, [value("ids", [1, 5], "s64")], ["y"], constants), tmp_path)
+    ids = {"ids": np.array([[0, 3, 8, 3, 5]])}
+    (want,) = onnxruntime.InferenceSession(path).run(None, ids)
+    graph = integer_form(import_model(path))
+    for each in (graph, run_passes(graph)[0]):
+        np.testing.assert_allclose(evaluate(each, ids).outputs["y"], want, atol=0.11)

@@ -166,6 +166,8 @@ def _quantize_unmoved(graph: Graph) -> Graph:
     for node in graph.nodes:
         if not isinstance(node.op, ops.Quantize) or node.op.to is not DType.I8:
             continue
+        if tensors[node.inputs[0] or ""].dtype is DType.U8:
+            continue  # what it moves may have no quantization
         source, moves = node.inputs[0] or "", list[Node]()
         while source in producer and source not in graph.outputs and len(users[source]) == 1:
             before = producer[source]
