@@ -109,10 +109,10 @@ def dequantize_linear(call: OnnxCall) -> Tensor:
     if _is_known(call):
         quant = _scale_and_zero(call, 1)
         x = _as_stated(call, x, quant)
-        if x.quant is not None and _equal_scalar_quant(x.quant, quant):
-            return call.emit(ops.Cast(), x)
         if x.data is not None and x.dtype in (DType.I8, DType.U8):
             return _dequantized_constant(call, x, x.data, quant)
+        if x.quant is not None and _equal_scalar_quant(x.quant, quant):
+            return call.emit(ops.Cast(), x)
     wide = call.convert(x, DType.F32)
     zero = call.maybe(2)
     if zero is not None and (zero.data is None or zero.data.any()):
