@@ -192,3 +192,18 @@ def test_constants_that_the_file_quantizes_keep_their_scale(tmp_path):
     assert {n.op.kind for n in graph.nodes} >= {"quantize", "add", "cast"}
     steps = np.rint((evaluate(graph, x).outputs["y"] - want) / constants["e"])
     assert np.count_nonzero(steps) < steps.size / 100  # ties
+
+
+def test_a_dequantized_scalar_is_a_scalar(tmp_path):
+    """The tools quantize even the arithmetic on shapes."""
+    nodes = [
+        node("DequantizeLinear", ["w", "s", "z"], ["a"]),
+        node("Cast", ["a"], ["b"], to=7),
+        node("Unsqueeze", ["b", "axes"], ["c"]),
+        node("Concat", ["c", "two"], ["shape"], axis=0),
+        node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    constants = {"w": np.int8(6), "s": np.float32(0.5), "z": np.int8(0), "axes": [0], "two": [2]}
+    constants = {name: np.asarray(v) for name, v in constants.items()}
+    path = save(model(nodes, [value("x", [6])], ["y"], constants), tmp_path)
+    assert import_model(path).tensors["y"].shape == (3, 2)

@@ -191,7 +191,8 @@ def _dequantized_constant(call: OnnxCall, x: Tensor, quantized: Array, quant: Qu
         _need_length(x, axis, quant)
     zero = _align_to_axis(quant.zero_point.astype(np.float32), axis, len(x.shape))
     real = (quantized - zero) * _align_to_axis(quant.scale, axis, len(x.shape))
-    return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
+    real = real.astype(np.float32).reshape(x.shape)
+    return call.quantized(real, Quant(quant.scale, quant.zero_point, axis))
 
 
 def _equal_scalar_quant(a: Quant, b: Quant) -> bool:
