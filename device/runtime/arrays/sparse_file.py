@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -11,7 +13,10 @@ from edgekit.device.runtime.arrays.sparse_input import numpy
 from edgekit.device.runtime.errors import InputError
 
 _FIELDS = ("indptr", "indices", "data", "shape")
-_DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, KeyError, MemoryError)
+DAMAGED = (  # what NumPy raises for files that are no arrays, or were
+    zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, OSError, ValueError,
+    EOFError, KeyError, TypeError, AttributeError, SyntaxError, RuntimeError, MemoryError,
+)  # fmt: skip
 
 
 def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
@@ -29,7 +34,7 @@ def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
             return indptr, indices, data, shape
     except FileNotFoundError:
         raise InputError(f"{path}: expected a sparse matrix, found no file") from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise InputError(
             f"{path.name}: expected a sparse matrix (.npz with {', '.join(_FIELDS)}), "
             f"found: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.arrays.sparse_file import DAMAGED
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.common.paths import near_file
 from edgekit.host.compiler.inputs import pictures, sound
@@ -144,7 +144,9 @@ def read_arrays(path: Path) -> Inputs | NDArray[Any]:
             return loaded
         with loaded as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, MemoryError):
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.filename:
+            raise  # the file cannot be read at all
         raise InputError(
             f"{path}: expected an .npz or .npy file of plain arrays, found something else; "
             "write one with: numpy.savez(path, name=array)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from edgekit.device.runtime.arrays.sparse_file import DAMAGED
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.host.common.decode import fitting
 from edgekit.host.compiler.costs.methods.gemm import Method
@@ -101,7 +101,7 @@ def layers_of(path: Path | None) -> list[SparseLayer]:
     except OSError as error:
         found = error.strerror or error
         raise InputError(f"{path}: expected an .npz of weights, found: {found}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise InputError(f"{path}: expected an .npz of weights, found: {error}") from None
     layers: dict[tuple[int, ...], SparseLayer] = {}
     for name, array in arrays.items():

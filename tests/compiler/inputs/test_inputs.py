@@ -15,7 +15,14 @@ import pytest
 import tflite
 
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.host.compiler.inputs import InputOptions, PixelFrames, fitted, input_files, read_notes
+from edgekit.host.compiler.inputs import (
+    InputOptions,
+    PixelFrames,
+    fitted,
+    input_files,
+    read_arrays,
+    read_notes,
+)
 from edgekit.host.compiler.inputs.metadata import InputNotes, read_loss
 from edgekit.host.compiler.inputs.pictures import picture
 from edgekit.host.compiler.inputs.sound import windows
@@ -236,6 +243,26 @@ def test_files_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) ->
     for path, found in ((tmp_path / "empty", "found 0"), (tmp_path / "none", "nothing there")):
         with pytest.raises(InputError, match=found):
             input_files(path)
+
+
+# Encrypted, another compression, damaged data.
+@pytest.mark.parametrize(("place", "byte"), [(6, 1), (8, 9), (60, 0xFF)])
+def test_a_damaged_archive_is_one_line(tmp_path: Path, place: int, byte: int) -> None:
+    np.savez_compressed(tmp_path / "x.npz", a=np.arange(30.0))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    for start in (data.index(b"PK\3\4"), data.index(b"PK\1\2") + 2):
+        data[start + place] = byte
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(InputError, match="plain arrays, found something else"):
+        read_arrays(tmp_path / "x.npz")
+
+
+def test_a_damaged_array_is_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(3.0))
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data.replace(b"(3,)", b"(   "))
+    with pytest.raises(InputError, match="plain arrays, found something else"):
+        read_arrays(tmp_path / "x.npy")
 
 
 def described_model(file: Path) -> bytes:
