@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -114,6 +115,20 @@ def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> No
     assert (first, lines[1]) == ("1", "picture 3: nothing")
     assert float(score) > 0.8
     np.testing.assert_allclose([*map(int, box)], [70, 32, 107, 69], atol=6)
+    edgekit("app", "stop")
+
+
+def test_server_finds_faces_without_options(
+    edgekit: Any, home: Path, face_model: Path, deployed: Path
+) -> None:
+    assert edgekit("app", "new", "serve", home / "door").code == 0
+    assert edgekit("app", "install", home / "door", face_model).code == 0
+    connection = UnixConnection(deployed / "app" / "data" / "serve.sock")
+    connection.request("POST", "/detect", (face_model.parent / "astronaut.png").read_bytes())
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    connection.close()
+    assert answer.status == 200 and [box["label"] for box in found["boxes"]] == ["face"]
     edgekit("app", "stop")
 
 
