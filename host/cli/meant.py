@@ -48,6 +48,7 @@ _OPTIONS = {  # of other tools, and what of ours to propose where the command ha
     "-n": "--name",
     "-p": "--precision",
     "-t": "--threads",
+    "--target": "--board",
 }
 _TAKE_MODELS = {  # for groups, the command that a file's name probably belongs to
     "edgekit": "edgekit deploy",

@@ -80,7 +80,6 @@ OPTIONS = (
     ("--rows", "--remeasure"),
     ("--stop-at", "--max-failures"),
     ("--storage", "--dtype"),
-    ("--target", "--min-cosine"),
     ("--to", "--store"),
     ("--unsigned", "--allow-unsigned"),
     ("--via", "--transport"),

@@ -45,6 +45,7 @@ import pytest
         ("compile my.tflite --precision int8", "--weights int8"),
         ("run my.tflite -i photo.png", "--input"),
         ("deploy my.tflite --device pi4", "--board"),
+        ("compile my.tflite --target pi4", "--board"),
         ("path/my.tflite", "edgekit deploy path/my.tflite"),
     ],
 )

@@ -44,7 +44,6 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
         ("lab tune gemm", "--rows", "--remeasure"),
         ("fleet deploy", "--stop-at", "--max-failures"),
         ("lab bench sparse", "--storage", "--dtype"),
-        ("compile", "--target", "--min-cosine"),
         ("profile server run", "--to", "--store"),
         ("board add", "--unsigned", "--allow-unsigned"),
         ("status", "--via", "--transport"),
