@@ -175,7 +175,7 @@ def _rolled(
     ends = importer.model.subgraphs[body]
     kept = [a == b for a, b in zip(ends.inputs, ends.outputs, strict=False)]
     if len(kept) != len(values) or all(kept):
-        raise InputError(f"expected a body that changes some of {len(values)} values, found another")
+        raise InputError(f"expected a body that changes some of {len(values)} values, found none")
     states = [v for v, same in zip(values, kept, strict=True) if not same]
     begun, mark = builder.begun, builder.open_body(_ROLLED_LIMIT)
     inside = [builder.input(builder.take("state"), v.shape, v.dtype, v.quant) for v in states]
