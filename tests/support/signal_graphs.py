@@ -36,6 +36,22 @@ def fourier(rng: Rng, dtype: DType) -> Case:
     return Case(ops.FixedFourier(points), (_of(rng, dtype, rows, length),))
 
 
+def float_fourier(rng: Rng) -> Case:
+    """Every radix, frames that overlap, and all forms of signals and spectra."""
+    points = pick(rng, (1, 2, 3, 4, 5, 6, 7, 8, 11, 15, 16, 20, 25, 27, 49, 64, 77, 80, 200, 256))
+    rows, planar = pick(rng, (1, 3)), bool(rng.random() < 0.3)
+    onesided, inverse = bool(rng.random() < 0.5), bool(rng.random() < 0.4)
+    length = points // 2 + 1 if onesided and inverse else pick(rng, (points, max(points // 3, 1)))
+    step, extra = pick(rng, (1, 3, 2 * length)), pick(rng, (0, 0, 5, 3 * length))
+    parts = 2 if inverse else 1 if onesided else pick(rng, (1, 2))
+    x = tensor((rows, length + extra, parts))
+    op = ops.Fourier(points, length, step, onesided, inverse, planar)
+    if inverse or rng.random() < 0.3:
+        return Case(op, (x,))
+    window = rng.standard_normal(length)
+    return Case(op, (x, constant(window) if rng.random() < 0.7 else tensor((length,))))
+
+
 def auto_scale(rng: Rng) -> Case:
     count = pick(rng, (1, 7, 64, 481))
     if rng.random() < 0.3:
@@ -68,6 +84,7 @@ def random_bits(rng: Rng) -> Case:
 
 FAMILIES = {
     "fixed_fourier": (fourier, (DType.I16, DType.I32)),
+    "float_fourier": (float_fourier, (None,)),
     "auto_scale": (auto_scale, (None,)),
     "channels": (channels, (None,)),
     "random_bits": (random_bits, (None,)),

@@ -314,6 +314,12 @@ def _count_quantized_svdf(op: ops.QuantizedSVDF, of: _Operands) -> _Steps:
     return _Steps(of.out * of.shapes[0][1] * op.rank, of.out * op.rank)
 
 
+@_counts(ops.Fourier)
+def _count_fourier(op: ops.Fourier, of: _Operands) -> _Steps:
+    """In terms of radix-2 steps, of two multiply-adds a number."""
+    return _Steps(2 * of.out * op.points.bit_length(), of.out // op.shown)
+
+
 @_counts(ops.MatMul)
 def _count_matmul(_op: Operator, of: _Operands) -> _Steps:
     n = of.outs[0].shape[-1]

@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
 from edgekit.host.errors import InputError  # noqa: E402
 
 
-def _agrees(folder, op, shape, operands, **attributes):
+def _agrees(folder, op, shape, operands, atol=1e-4, **attributes):
     """`operands`: constants following the signal, None for omitted ones."""
     given = {f"c{i}": v for i, v in enumerate(operands) if v is not None}
     names = [f"c{i}" if v is not None else "" for i, v in enumerate(operands)]
@@ -34,7 +34,7 @@ def _agrees(folder, op, shape, operands, **attributes):
     (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
     found = evaluate(import_model(path), {"x": x}).outputs["y"]
     assert found.shape == want.shape
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -45,6 +45,12 @@ def test_a_transform_of_any_length(parts, points, axis, tmp_path):
         _agrees(tmp_path, "DFT", [2, 12, 9, parts], [points], axis=axis, inverse=inverse)
     if parts == 1:
         _agrees(tmp_path, "DFT", [2, 12, 9, 1], [points], axis=axis, onesided=1)
+
+
+def test_transforms_of_many_points_and_with_a_large_prime_factor(tmp_path):
+    """Within the errors of ONNX Runtime, whose results are up to 300 and 50."""
+    _agrees(tmp_path, "DFT", [1, 8192, 1], [None], atol=1e-3, axis=1, onesided=1)
+    _agrees(tmp_path, "DFT", [1, 509, 1], [None], atol=1e-2, axis=1)
 
 
 @pytest.mark.parametrize("window", [None, np.hanning(20).astype(np.float32)])

@@ -1,5 +1,4 @@
-"""Import of ONNX signal processing: windows and mel weights are constants, Fourier transforms are
-matrix products with sines, and STFT is a convolution."""
+"""Import of ONNX signal processing; windows and mel weights are constants."""
 
 from __future__ import annotations
 
@@ -7,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
+from edgekit.host.compiler.frontends.common.fourier import spectra, transform
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 _SIZE_LIMIT = 1 << 24
 _PAIR = 2  # real and imaginary part, on the last axis
@@ -86,51 +85,30 @@ def dft(call: OnnxCall) -> Tensor:
         raise ShapeError(
             "expected an axis before the last (real and imaginary parts), found the last"
         )
-    inverse, half = bool(call.integer("inverse", 0)), bool(call.integer("onesided", 0))
+    inverse, onesided = bool(call.integer("inverse", 0)), bool(call.integer("onesided", 0))
     size = x.shape[axis]
-    points = 2 * (size - 1) if inverse and half else size
+    points = 2 * (size - 1) if inverse and onesided else size
     if call.maybe(1) is not None:
         points = call.single(1, "length")
-    _check_points(points)
     order = [*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1]
-    rows = call.transpose(x, order)
-    weights = _dft_matrix(points, x.shape[-1], inverse, half)[:, :, :size]
-    kept = weights.shape[2]
-    if kept < size:
-        extent = (*rows.shape[:-2], kept, rows.shape[-1])
-        rows = call.emit(ops.StridedSlice((0,) * rank, (1,) * rank, extent, extent), rows)
-    shown, parts = weights.shape[:2]
-    rows = call.reshape(rows, (*rows.shape[:-2], kept * rows.shape[-1]))
-    flat = weights.reshape(shown * parts, -1).astype(np.float32)
-    made = call.emit(ops.FullyConnected(True), rows, call.constant(flat), None)
-    made = call.reshape(made, (*made.shape[:-1], shown, parts))
+    made = transform(call, call.transpose(x, order), points, onesided, inverse)
     return call.transpose(made, [order.index(i) for i in range(rank)])
 
 
 def stft(call: OnnxCall) -> Tensor:
-    """[b, n, 1 or 2] → [b, frames, frequencies, 2], as filters sliding over the signal."""
+    """[b, n, 1 or 2] → [b, frames, frequencies, 2]."""
     x = _signal_operand(call, 3)
     if len(x.shape) == 2:
         x = call.reshape(x, (*x.shape, 1))
     step = call.single(1, "frame step")
-    window = None if call.maybe(2) is None else call.value(2, "window").reshape(-1)
-    points = x.shape[1] if window is None else window.size
+    window = call.maybe(2)
+    points = x.shape[1] if window is None else window.elements
     if call.maybe(3) is not None:
         points = call.single(3, "frame length")
-    _check_points(points)
-    if step < 1 or points > x.shape[1] or (window is not None and window.size != points):
-        raise ShapeError(
-            f"expected frames and a window of one length up to {x.shape[1]} and positive steps, "
-            f"found {points}, {points if window is None else window.size} and {step}"
-        )
-    batch, length, parts = x.shape
-    weights = _dft_matrix(points, parts, False, bool(call.integer("onesided", 1)))
     if window is not None:
-        weights = weights * window.astype(np.float64)[:, None]
-    filters = weights.reshape(-1, 1, points, parts).astype(np.float32)
-    image = call.reshape(x, (batch, 1, length, parts))
-    made = call.emit(ops.Conv2D((1, step)), image, call.constant(filters), None)
-    return call.reshape(made, (batch, made.shape[2], len(weights), _PAIR))
+        window = call.reshape(window, (window.elements,))
+    op = ops.Fourier(points, points, step, bool(call.integer("onesided", 1)))
+    return spectra(call, x, op, window)
 
 
 def _signal_operand(call: OnnxCall, rank: int) -> Tensor:
@@ -140,28 +118,3 @@ def _signal_operand(call: OnnxCall, rank: int) -> Tensor:
     if len(x.shape) >= rank and x.shape[-1] not in (1, _PAIR):
         raise ShapeError(f"expected 1 or 2 parts on the last axis, found {x.shape[-1]}")
     return x
-
-
-def _check_points(points: int) -> None:
-    if not 1 <= points <= LONGEST:
-        raise ShapeError(f"expected a transform of 1 to {LONGEST} points, found {points}")
-
-
-def _dft_matrix(points: int, parts: int, inverse: bool, half: bool) -> Array:
-    """The transform matrix [out, parts, in, parts], f64.
-
-    `half`: one-sided; frequencies above the middle mirror those below and are omitted.
-    """
-    kept = points // 2 + 1
-    shown, length = points, points
-    if half:
-        shown, length = (points, kept) if inverse else (kept, points)
-    cosine, sine = waves(points, length, shown)
-    if inverse:
-        cosine, sine = cosine / points, -sine / points
-    if inverse and half:
-        mirrored = (np.arange(length) > 0) & (2 * np.arange(length) != points)
-        cosine, sine = cosine * (1 + mirrored), sine * (1 + mirrored)
-    rows = [[cosine, sine], [-sine, cosine]]  # for the real and the imaginary part of each result
-    made = np.array([row[:parts] for row in rows[: 1 if inverse and half else _PAIR]])
-    return made.transpose(2, 0, 3, 1)

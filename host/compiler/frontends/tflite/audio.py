@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.fourier import waves
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
@@ -20,8 +19,7 @@ _FLOOR = 1e-12  # minimum band energy before taking the logarithm
 def audio_spectrogram(call: TfliteCall) -> Tensor:
     """Samples [n, channels] → magnitudes (or their squares) [channels, windows, points / 2 + 1].
 
-    One convolution along the samples whose weights are sines times a Hann window; the transform
-    length is the next power of two.
+    Windows are Hann's; the transform length is the next power of two.
     """
     x = call.tensor(0, "samples")
     need_rank(x, 2, "samples")
@@ -32,15 +30,11 @@ def audio_spectrogram(call: TfliteCall) -> Tensor:
     if not 2 <= window <= samples:
         raise ShapeError(f"expected a window of 2 to {samples} samples, found {window}")
     points = 1 << (window - 1).bit_length()
-    shown = points // 2 + 1
     hann = 0.5 - 0.5 * np.cos(2 * math.pi / window * np.arange(window))
-    taps = np.concatenate([wave * hann for wave in waves(points, window, shown)])
-    weights = call.constant(taps.astype(np.float32).reshape(2 * shown, 1, window, 1))
-    rows = call.reshape(call.transpose(x, (1, 0)), (channels, 1, samples, 1))
-    both = call.emit(ops.Conv2D((1, stride)), rows, weights, None)
-    both = call.reshape(both, (channels, both.shape[2], 2 * shown))
-    parts = call.builder.emit_all(ops.Split(2, (shown, shown)), [both])
-    energy = call.emit(ops.Add(), *(call.emit(ops.Mul(), part, part) for part in parts))
+    rows = call.reshape(call.transpose(x, (1, 0)), (channels, samples, 1))
+    op = ops.Fourier(points, window, stride, onesided=True)
+    both = call.emit(op, rows, call.constant(hann.astype(np.float32)))
+    energy = call.emit(ops.ReduceSum((3,)), call.emit(ops.Mul(), both, both))
     squared = bool(call.custom_number("magnitude_squared", 0))
     return energy if squared else call.emit(ops.Sqrt(), energy)
 

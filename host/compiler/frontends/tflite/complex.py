@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from edgekit.host.compiler.frontends.common.emitter import Emitter
-from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
+from edgekit.host.compiler.frontends.common.fourier import transform
 from edgekit.host.compiler.frontends.tflite.schema import FileOperator
 from edgekit.host.compiler.frontends.tflite.scope import Complex, TfliteScope
 from edgekit.host.compiler.ir import ops
@@ -30,16 +28,16 @@ def rfft2d(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
             f"{'computed' if lengths.data is None else lengths.elements} lengths"
         )
     rows, columns = (int(n) for n in lengths.data.reshape(-1))
-    if len(x.shape) < 2 or not (1 <= rows <= LONGEST and 1 <= columns <= LONGEST):
-        raise InputError(f"expected transforms of 1 to {LONGEST} points, found {rows}x{columns}")
+    longest = ops.Fourier.LONGEST
+    if len(x.shape) < 2 or not (1 <= rows <= longest and 1 <= columns <= longest):
+        raise InputError(f"expected transforms of 1 to {longest} points, found {rows}x{columns}")
     call = _Pieces(scope)
-    extent = (*x.shape[:-2], min(rows, x.shape[-2]), min(columns, x.shape[-1]))
-    if extent != x.shape:
-        rank = len(extent)
-        x = call.emit(ops.StridedSlice((0,) * rank, (1,) * rank, extent, extent), x)
-    scope.complexes[operator.outputs[0]] = _transform_columns(
-        call, _transform_rows(call, x, columns), rows
-    )
+    x = call.part(x, len(x.shape) - 2, 0, min(rows, x.shape[-2]))
+    spectra = transform(call, call.reshape(x, (*x.shape, 1)), columns, onesided=True, planar=True)
+    pair = _pair_of(call, spectra)
+    if rows > 1:
+        pair = _transform_columns(call, pair, rows)
+    scope.complexes[operator.outputs[0]] = pair
     return []
 
 
@@ -48,26 +46,21 @@ class _Pieces(Emitter):
         self.builder = scope.builder
 
 
-def _transform_rows(call: Emitter, x: Tensor, points: int) -> Complex:
-    """Transforms each row to the first half of its frequencies."""
-    shown = points // 2 + 1
-    cosine, sine = waves(points, x.shape[-1], shown)
-    weights = np.concatenate([cosine, -sine]).astype(np.float32)
-    both = call.emit(ops.FullyConnected(True), x, call.constant(weights), None)
-    split = ops.Split(len(x.shape) - 1, (shown, shown))
-    real, imaginary = call.builder.emit_all(split, [both])
+def _transform_columns(call: Emitter, x: Complex, points: int) -> Complex:
+    rank = len(x[0].shape)
+    swap = [*range(rank - 2), rank - 1, rank - 2]
+    columns = [call.transpose(part, swap) for part in x]
+    columns = [call.reshape(part, (*part.shape, 1)) for part in columns]
+    made = transform(call, call.emit(ops.Concat(rank), *columns), points, planar=True)
+    real, imaginary = (call.transpose(part, swap) for part in _pair_of(call, made))
     return real, imaginary
 
 
-def _transform_columns(call: Emitter, x: Complex, points: int) -> Complex:
-    """Transforms each column."""
-    length, axis = x[0].shape[-2], len(x[0].shape) - 2
-    if points == 1:
-        return x
-    cosine, sine = waves(points, length, points)
-    turn = np.block([[cosine, sine], [-sine, cosine]]).astype(np.float32)
-    both = call.emit(ops.MatMul(), call.constant(turn), call.emit(ops.Concat(axis), *x))
-    real, imaginary = call.builder.emit_all(ops.Split(axis, (points, points)), [both])
+def _pair_of(call: Emitter, planar: Tensor) -> Complex:
+    """[..., 2, n] → two tensors [..., n]."""
+    parts = call.split(planar, len(planar.shape) - 2, (1, 1))
+    shape = (*planar.shape[:-2], planar.shape[-1])
+    real, imaginary = (call.reshape(part, shape) for part in parts)
     return real, imaginary
 
 

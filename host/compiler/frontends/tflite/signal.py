@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
+from edgekit.host.compiler.frontends.common.fourier import transform
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
@@ -48,7 +48,7 @@ def auto_scale(call: TfliteCall) -> list[Tensor]:
 
 
 def fourier(inverse: bool) -> Callable[[TfliteCall], Tensor]:
-    """SignalRfft or SignalIrfft on pairs of real and imaginary parts; f32 uses matrix products."""
+    """SignalRfft or SignalIrfft on pairs of real and imaginary parts."""
 
     def build(call: TfliteCall) -> Tensor:
         points = call.custom_whole("fft_length", 4, ops.FixedFourier.LONGEST)
@@ -61,18 +61,16 @@ def fourier(inverse: bool) -> Callable[[TfliteCall], Tensor]:
 
 
 def _float_rfft(call: TfliteCall, points: int, inverse: bool) -> Tensor:
-    x, shown = call.tensor(0, "rows"), points // 2 + 1
+    x = call.tensor(0, "rows")
     length = x.shape[-1] if x.shape else 0
-    if points > LONGEST or points & (points - 1):
-        raise ShapeError(f"expected a power of two up to {LONGEST} points, found {points}")
-    if not (length == 2 * shown if inverse else 1 <= length <= points):
+    if points & (points - 1):
+        raise ShapeError(f"expected a power of two as number of points, found {points}")
+    if not (length == points + 2 if inverse else 1 <= length <= points):
         raise ShapeError(f"expected rows for {points} points, found shape {list(x.shape)}")
-    cosine, sine = waves(points, points if inverse else length, shown)
-    pairs = np.stack([cosine, -sine], 1).reshape(2 * shown, -1)
-    if inverse:
-        pairs[2:-2] *= 2  # for the mirrored frequencies
-        pairs = pairs.T / points
-    return call.emit(ops.FullyConnected(True), x, call.constant(pairs.astype(np.float32)), None)
+    outer, parts = x.shape[:-1], 2 if inverse else 1
+    rows = call.reshape(x, (*outer, length // parts, parts))
+    made = transform(call, rows, points, onesided=True, inverse=inverse)
+    return call.reshape(made, (*outer, made.shape[-2] * made.shape[-1]))
 
 
 def energy(call: TfliteCall) -> Tensor:

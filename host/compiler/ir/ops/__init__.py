@@ -22,6 +22,7 @@ from edgekit.host.compiler.ir.ops.dynamic import *
 from edgekit.host.compiler.ir.ops.dynamic import DynamicConv2D, DynamicFullyConnected
 from edgekit.host.compiler.ir.ops.elementwise import *
 from edgekit.host.compiler.ir.ops.elementwise import Add, Mul
+from edgekit.host.compiler.ir.ops.fourier import *
 from edgekit.host.compiler.ir.ops.functions import *
 from edgekit.host.compiler.ir.ops.gather import *
 from edgekit.host.compiler.ir.ops.layout import *
