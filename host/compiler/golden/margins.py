@@ -93,7 +93,8 @@ def _group_margin(golden: Array, runs: Sequence[Array], broken: NDArray[np.bool_
     Zeros get the overall bound: most are clamped, and few of those may move.
     """
     allowed = _allow(golden, runs)
-    bound = _of_all(allowed) * min(_tail_factor(golden, runs, _of_all), _MOST)
+    factor = min(_tail_factor(golden, runs, _of_all), _MOST)
+    bound = np.asarray(_of_all(allowed) * factor)  # rank 0 would become a scalar
     if golden.dtype in _FLOOR:
         for limits in _groupings(golden):
             group = limits(allowed) * _tail_factor(golden, runs, limits)

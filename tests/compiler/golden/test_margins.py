@@ -63,3 +63,9 @@ def test_integers_that_change_are_counted():
     movement = moved(golden, np.int8([1, 4, 2]))
     assert movement.tolist() == [0, 2, 1]
     assert flips(golden, movement) == 2
+
+
+def test_an_output_of_rank_0():
+    margin = margin_of(np.array(1.25, np.float32), [np.array(0.1, np.float32)] * 3, is_index=False)
+    assert 0.2 <= margin.tolerance < 2.0
+    assert margin.codes is None
