@@ -10,6 +10,7 @@ from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine, split_bias
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fold import fold
+from edgekit.host.compiler.transforms.passes.fourier import fuse_fourier
 from edgekit.host.compiler.transforms.passes.fuse import (
     fuse_activation,
     fuse_pad,
@@ -34,6 +35,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse_layer_norm", fuse_layer_norm),
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
+    ("fuse_fourier", fuse_fourier),
     ("lift_rows", lift_rows),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_silu", fuse_silu),
