@@ -134,7 +134,7 @@ class _Rewrite:
             made = self._emit(node, cut, made)
         reshape = ops.Reshape(y.shape)
         if form.conjugate:
-            signs = np.repeat(np.float32([1, -1]), transform.shown)
+            signs = np.repeat(np.array([1, -1], np.float32), transform.shown)
             made, sign = self._emit(node, reshape, made), self._constant(node, signs)
             self._nodes.append(Node(node.name, ops.Mul(), (made, sign), node.outputs))
         else:
