@@ -24,7 +24,9 @@ from edgekit.host.errors import InputError
 # Results are padded to an upper bound with filler.
 _BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "Unique": 0}
 # ONNX Runtime and PyTorch put the last output on the last input, whatever the scale: edgekit, too.
+# ONNX before 1.24 has indices of a smaller image there (test_onnx_pool.py).
 _OTHERWISE = {
+    "test_maxunpool_export_with_output_shape",
     "test_resize_downsample_scales_cubic_align_corners",
     "test_resize_downsample_scales_linear_align_corners",
 }

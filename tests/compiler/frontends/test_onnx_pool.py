@@ -89,6 +89,16 @@ def test_values_return_to_an_image_that_the_windows_did_not_fill(size, tmp_path)
     np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)
 
 
+def test_indices_from_elsewhere_count_in_the_output(tmp_path):
+    """The example of ONNX 1.24; edgekit took them for indices of an image of 4 x 4."""
+    made = node("MaxUnpool", ["x", "at", "shape"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+    constants = {"at": np.array([[[[6, 8], [16, 18]]]]), "shape": np.array([1, 1, 5, 5])}
+    path = save(model([made], [value("x", [1, 1, 2, 2])], ["y"], constants, opset=19), tmp_path)
+    x = np.arange(5, 9, dtype=np.float32).reshape(1, 1, 2, 2)
+    (want,) = onnxruntime.InferenceSession(path).run(["y"], {"x": x})
+    np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)
+
+
 @pytest.mark.parametrize("kind", ["MaxPool", "LpPool", "AveragePool"])
 def test_an_image_smaller_than_the_window_is_refused(kind, tmp_path):
     made = node(kind, ["x"], ["y"], kernel_shape=[3, 2], dilations=[2, 1])

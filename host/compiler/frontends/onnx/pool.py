@@ -246,11 +246,7 @@ def global_max_pool(call: OnnxCall) -> Tensor:
 
 
 def max_unpool(call: OnnxCall) -> Tensor:
-    """Values at their indices in an image of MaxPool's input size, 0 elsewhere.
-
-    Indices of a MaxPool of the same graph count in the image that it had; others in the smallest
-    image that it may have had, as in the ONNX specification's tests.
-    """
+    """Values at their indices in the result, 0 elsewhere."""
     x, at = call.x(0), call.x(1)
     window = call.list("kernel_shape")
     stride = call.list("strides", (1,) * len(window))
@@ -272,18 +268,14 @@ def max_unpool(call: OnnxCall) -> Tensor:
             f"expected image sides of at least 1 and {_UNPOOLED_LIMIT} elements at most, found "
             f"{sizes}"
         )
-    shape = (*x.shape[:2], *sizes)
-    asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
-    if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):
-        raise ShapeError(f"expected an output of at least {list(shape)}, found {list(asked)}")
-    if math.prod(asked) > _UNPOOLED_LIMIT:
-        raise ShapeError(f"expected {_UNPOOLED_LIMIT} elements at most, found {list(asked)}")
-    if call.builder.limits.get(at.name) == (0, math.prod(asked) - 1):
-        shape = asked
+    least = (*x.shape[:2], *sizes)
+    shape = call.integers(2, "output shape") if call.maybe(2) is not None else least
+    if len(shape) != len(least) or any(a < b for a, b in zip(shape, least, strict=True)):
+        raise ShapeError(f"expected an output of at least {list(least)}, found {list(shape)}")
+    if math.prod(shape) > _UNPOOLED_LIMIT:
+        raise ShapeError(f"expected {_UNPOOLED_LIMIT} elements at most, found {list(shape)}")
     empty = call.filled(shape, 0, x.dtype.numpy)
-    y = indexing.place(call, empty, indexing.as_indices(call, at), x, shape)
-    after = tuple(a - s for a, s in zip(asked, shape, strict=True))
-    return surround(call, y, (0,) * len(shape), after, 0.0)
+    return indexing.place(call, empty, indexing.as_indices(call, at), x, shape)
 
 
 def roi_align(call: OnnxCall) -> Tensor:
