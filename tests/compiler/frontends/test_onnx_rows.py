@@ -3,55 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.errors import InputError
-from tests.support.onnx_models import model, node, save, value
-
-_N = 13
-_PAIR = [
-    node("NonZero", ["x"], ["places"]),
-    node("Transpose", ["places"], ["at"]),
-    node("GatherND", ["both", "at"], ["pairs"]),
-    node("Transpose", ["pairs"], ["columns"]),
-    node("Unsqueeze", ["columns", "first"], ["image"]),
-]
-
-
-def _saved(folder, nodes, constants=(), inputs=None, opset=17):
-    inputs = inputs or [value("x", [_N])]
-    return save(model(nodes, inputs, ["y"], dict(constants), opset), folder, "model.onnx")
-
-
-def _agrees(path, x, max_rows=None):
-    """Compares the valid part of y with ONNX Runtime, before and after passes."""
-    (want,) = onnxruntime.InferenceSession(path).run(["y"], x)
-    graph = import_model(path, max_rows=max_rows)
-    for each in (graph, run_passes(graph)[0]):
-        found = evaluate(each, x).outputs
-        got = found["y"][tuple(slice(size) for size in want.shape)]
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-        if "y_length" in found:
-            assert found["y_length"].tolist()[0] in want.shape
-        else:
-            assert found["y"].shape == want.shape
-    return found
-
-
-def _counts(*counts):
-    for count in counts:
-        x = np.zeros(_N, np.float32)
-        x[_N - count :] = np.random.default_rng(count).random(count) + 0.5
-        yield {"x": x}
-
-
-def _both():
-    rng = np.random.default_rng(1)
-    return {"both": rng.random((_N, 2)).astype(np.float32), "first": np.array([0])}
+from tests.support.counted_rows import PAIR, N, agrees, both, counts, saved
+from tests.support.onnx_models import node
 
 
 @pytest.mark.parametrize(
@@ -66,19 +24,89 @@ def _both():
 )
 def test_convolutions_see_zeros_behind_the_last_row(op, weights, options, tmp_path):
     rng = np.random.default_rng(2)
-    constants = {**_both(), "w": rng.standard_normal(weights).astype(np.float32)}
+    constants = {**both(), "w": rng.standard_normal(weights).astype(np.float32)}
     constants |= {"b": rng.random(3 if weights[1] != 1 else 2).astype(np.float32)}
-    nodes = [*_PAIR, node(op, ["image", "w", "b"], ["z"], **options), node("Relu", ["z"], ["y"])]
-    path = _saved(tmp_path, nodes, constants)
-    for x in _counts(4, 9, _N):
-        _agrees(path, x)
+    nodes = [*PAIR, node(op, ["image", "w", "b"], ["z"], **options), node("Relu", ["z"], ["y"])]
+    path = saved(tmp_path, nodes, constants)
+    for x in counts(4, 9, N):
+        agrees(path, x)
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("MaxPool", {"kernel_shape": [3], "pads": [1, 1]}),
+        ("MaxPool", {"kernel_shape": [3], "strides": [2], "dilations": [2], "pads": [1, 0]}),
+        ("MaxPool", {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}),
+        ("AveragePool", {"kernel_shape": [2], "strides": [2]}),
+        ("AveragePool", {"kernel_shape": [3], "pads": [2, 0]}),
+        ("AveragePool", {"kernel_shape": [3], "pads": [1, 1], "count_include_pad": 1}),
+        ("GlobalAveragePool", {}),
+        ("GlobalMaxPool", {}),
+    ],
+)
+def test_pools_leave_filler_out(op, options, tmp_path):
+    """All values are negative, so filler of 0 would be the largest."""
+    nodes = [*PAIR, node("Neg", ["image"], ["negative"]), node(op, ["negative"], ["y"], **options)]
+    path = saved(tmp_path, nodes, both(), opset=19)
+    for x in counts(4, 6, N):
+        agrees(path, x)
+
+
+@pytest.mark.parametrize(
+    ("scale", "options"),
+    [
+        (2, {"mode": "nearest"}),
+        (2, {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}),
+        (2, {"mode": "linear"}),
+        (1.5, {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+        (0.5, {"mode": "nearest", "nearest_mode": "floor"}),
+    ],
+)
+def test_rows_are_resized_as_if_the_last_went_on(scale, options, tmp_path):
+    constants = {**both(), "s": np.float32([1, 1, scale])}
+    nodes = [*PAIR, node("Resize", ["image", "", "s"], ["y"], **options)]
+    path = saved(tmp_path, nodes, constants)
+    for x in counts(2, 5, N):
+        agrees(path, x)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "options"),
+    [
+        ("Resize", ["image", "", "scales"], {"coordinate_transformation_mode": "align_corners"}),
+        ("Resize", ["image", "", "odd"], {}),
+        ("Resize", ["image", "", "", "sizes"], {}),
+        ("MaxPool", ["image"], {"kernel_shape": [2], "auto_pad": "SAME_UPPER"}),
+        ("AveragePool", ["image"], {"kernel_shape": [3], "pads": [1, 1]}),
+        ("AveragePool", ["image"], {"kernel_shape": [2], "strides": [2], "ceil_mode": 1}),
+    ],
+)
+def test_windows_of_another_number_are_refused(op, operands, options, tmp_path):
+    sizes = {"scales": np.float32([1, 1, 2]), "odd": np.float32([1, 1, 1.3])}
+    constants = {**both(), **sizes, "sizes": np.array([1, 2, 26])}
+    path = saved(tmp_path, [*PAIR, node(op, operands, ["y"], **options)], constants, opset=19)
+    with pytest.raises(InputError, match=f"{op} y.*same for any number of rows"):
+        import_model(path)
+
+
+@pytest.mark.parametrize(("a", "b"), [("ik", "kj"), ("ik", "jk"), ("ki", "kj"), ("ki", "jk")])
+def test_a_product_of_rows(a, b, tmp_path):
+    """Along the rows of both operands, or each row by weights."""
+    weights = np.random.default_rng(5).standard_normal((2, 3)).astype(np.float32)
+    right = "pairs" if a == "ki" and b == "kj" else "columns" if a == "ki" else "w"
+    constants = {**both(), "w": weights if b == "kj" else weights.T.copy()}
+    gemm = node("Gemm", ["pairs", right], ["y"], transA=int(a == "ki"), transB=int(b == "jk"))
+    path = saved(tmp_path, [*PAIR, gemm], constants)
+    for x in counts(1, 6, N):
+        agrees(path, x)
 
 
 def test_padding_that_depends_on_the_rows_is_refused(tmp_path):
-    constants = {**_both(), "w": np.ones((3, 2, 3), np.float32)}
+    constants = {**both(), "w": np.ones((3, 2, 3), np.float32)}
     conv = node("Conv", ["image", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2])
     with pytest.raises(InputError, match=r"Conv y.*expected Conv with padding that is the same"):
-        import_model(_saved(tmp_path, [*_PAIR, conv], constants))
+        import_model(saved(tmp_path, [*PAIR, conv], constants))
 
 
 @pytest.mark.parametrize(
@@ -87,17 +115,17 @@ def test_padding_that_depends_on_the_rows_is_refused(tmp_path):
 )
 def test_slices_of_rows(start, end, step, axis, tmp_path):
     numbers = {"s": [start], "e": [end], "a": [axis], "t": [step]}
-    constants = {**_both(), **{n: np.array(v) for n, v in numbers.items()}}
-    path = _saved(tmp_path, [*_PAIR, node("Slice", ["image", *"seat"], ["y"])], constants)
-    for x in _counts(4, 6, _N):
-        _agrees(path, x)
+    constants = {**both(), **{n: np.array(v) for n, v in numbers.items()}}
+    path = saved(tmp_path, [*PAIR, node("Slice", ["image", *"seat"], ["y"])], constants)
+    for x in counts(4, 6, N):
+        agrees(path, x)
 
 
 def test_a_row_from_the_end_is_no_slice(tmp_path):
-    constants = {**_both(), "s": np.array([-1]), "e": np.array([99]), "a": np.array([2])}
-    nodes = [*_PAIR, node("Slice", ["image", *"sea"], ["y"])]
+    constants = {**both(), "s": np.array([-1]), "e": np.array([99]), "a": np.array([2])}
+    nodes = [*PAIR, node("Slice", ["image", *"sea"], ["y"])]
     with pytest.raises(InputError, match="forward slice"):
-        import_model(_saved(tmp_path, nodes, constants))
+        import_model(saved(tmp_path, nodes, constants))
 
 
 def test_selections_by_one_mask_are_put_back(tmp_path):
@@ -121,21 +149,21 @@ def test_selections_by_one_mask_are_put_back(tmp_path):
         node("ScatterND", ["started", "inside_b", "scaled"], ["y"]),
     ]
     constants = {
-        "both": _both()["both"], "one": np.float32(1), "last": np.array([1]),
-        "zeros": np.zeros(_N, np.float32),
+        "both": both()["both"], "one": np.float32(1), "last": np.array([1]),
+        "zeros": np.zeros(N, np.float32),
     }  # fmt: skip
-    path = _saved(tmp_path, nodes, constants)
+    path = saved(tmp_path, nodes, constants)
     for scale in (0.1, 1, 100):
         rng = np.random.default_rng(4)
-        _agrees(path, {"x": (rng.standard_normal(_N) * scale).astype(np.float32)})
+        agrees(path, {"x": (rng.standard_normal(N) * scale).astype(np.float32)})
 
 
 @pytest.mark.parametrize("index", [-1, 1])
 def test_rows_that_are_written_by_index(index, tmp_path):
-    constants = {**_both(), "i": np.array([[index]]), "new": np.float32([[7, 8]])}
-    nodes = [*_PAIR[:3], node("ScatterND", ["pairs", "i", "new"], ["y"])]
-    for x in _counts(4, _N):
-        _agrees(_saved(tmp_path, nodes, constants), x)
+    constants = {**both(), "i": np.array([[index]]), "new": np.float32([[7, 8]])}
+    nodes = [*PAIR[:3], node("ScatterND", ["pairs", "i", "new"], ["y"])]
+    for x in counts(4, N):
+        agrees(saved(tmp_path, nodes, constants), x)
 
 
 @pytest.mark.parametrize(
@@ -144,19 +172,19 @@ def test_rows_that_are_written_by_index(index, tmp_path):
 def test_rows_in_another_shape(shape, axes, tmp_path):
     """Rows merge with what follows them, not with what is before."""
     source = "pairs" if axes == 0 else "image"
-    constants = {**_both(), "shape": np.array(shape)}
-    path = _saved(tmp_path, [*_PAIR, node("Reshape", [source, "shape"], ["y"])], constants)
-    for x in _counts(4, _N):
-        _agrees(path, x)
+    constants = {**both(), "shape": np.array(shape)}
+    path = saved(tmp_path, [*PAIR, node("Reshape", [source, "shape"], ["y"])], constants)
+    for x in counts(4, N):
+        agrees(path, x)
 
 
 def test_rows_behind_an_axis_do_not_merge_with_it(tmp_path):
-    constants = {**_both(), "shape": np.array([-1])}
-    nodes = [*_PAIR, node("Reshape", ["image", "shape"], ["y"])]
+    constants = {**both(), "shape": np.array([-1])}
+    nodes = [*PAIR, node("Reshape", ["image", "shape"], ["y"])]
     with pytest.raises(
         InputError, match=r"along one axis, found Reshape of \[1, 2, 13\] to \[26\]"
     ):
-        import_model(_saved(tmp_path, nodes, constants))
+        import_model(saved(tmp_path, nodes, constants))
 
 
 _RANGE = [
@@ -167,9 +195,9 @@ _ENDS = {"zero": np.float32(0), "one": np.float32(1)}
 
 
 def test_a_range_that_only_data_limit_says_what_it_lacks_room_for(tmp_path):
-    path = _saved(tmp_path, [*_RANGE, node("Neg", ["r"], ["y"])], _ENDS)
+    path = saved(tmp_path, [*_RANGE, node("Neg", ["r"], ["y"])], _ENDS)
     for total in (0.5, 6, 8, 8.5, 1e20):
-        x = {"x": np.full(_N, total / _N, np.float32)}
+        x = {"x": np.full(N, total / N, np.float32)}
         found = evaluate(import_model(path, max_rows=8), x).outputs
         assert found["y_length"] == (min(np.ceil(x["x"].sum()), 1 << 40))
         count = min(int(found["y_length"][0]), 8)
@@ -179,9 +207,9 @@ def test_a_range_that_only_data_limit_says_what_it_lacks_room_for(tmp_path):
 
 
 def test_what_is_computed_from_too_few_rows_says_so(tmp_path):
-    path = _saved(tmp_path, [*_RANGE, node("ReduceSum", ["r"], ["y"], keepdims=0)], _ENDS)
+    path = saved(tmp_path, [*_RANGE, node("ReduceSum", ["r"], ["y"], keepdims=0)], _ENDS)
     for total, sum_ in ((4, 6), (9, 28)):
-        x = {"x": np.eye(_N, dtype=np.float32)[0] * total}
+        x = {"x": np.eye(N, dtype=np.float32)[0] * total}
         found = evaluate(import_model(path, max_rows=8), x).outputs
         assert found["y"] == sum_ and found["rows_0_length"] == total
 
@@ -204,10 +232,10 @@ _ALONG = [
 
 @pytest.mark.parametrize(("op", "operands", "options"), _ALONG)
 def test_rows_are_ranked_and_averaged(op, operands, options, tmp_path):
-    table = np.random.default_rng(2).normal(-3, 1, (_N, 4)).astype(np.float32)
+    table = np.random.default_rng(2).normal(-3, 1, (N, 4)).astype(np.float32)
     constants = {
         "flat": np.array([-1]), "axis": np.array([0]), "first": np.array(0), "table": table
     }  # fmt: skip
-    path = _saved(tmp_path, [*_CHOSEN, node(op, operands, ["y"], **options)], constants, opset=18)
-    for x in _counts(1, 6, _N):
-        _agrees(path, x)
+    path = saved(tmp_path, [*_CHOSEN, node(op, operands, ["y"], **options)], constants, opset=18)
+    for x in counts(1, 6, N):
+        agrees(path, x)

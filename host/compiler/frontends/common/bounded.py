@@ -3,22 +3,21 @@
 A buffer holds the valid rows first and filler after them, and so does everything computed from it
 row by row. An operator that combines rows would include the filler, so it is refused. The graph
 returns the number of valid rows as an extra output.
-
-A value derived from that number is kept twice: as a constant computed from the bound, which sizes
-buffers, and as the true value, which is computed at run time (`_Number`).
+A tensor may have them along two axes, as attention of rows to rows does: a square.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
-from edgekit.host.compiler.frontends.common.extent import distance, extent
+from edgekit.host.compiler.frontends.common.extent import distance
+from edgekit.host.compiler.frontends.common.numbers import Numbers, Run
 from edgekit.host.compiler.frontends.common.rows import (
+    Product,
     Rows,
     Rules,
     Window,
@@ -29,12 +28,11 @@ from edgekit.host.compiler.frontends.common.rows import (
     indices_from_end,
     shared,
     valid_rows,
+    without_filler,
 )
-from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import ShapeError, Tensor
 from edgekit.host.errors import InputError
 
-Run = Callable[[Sequence[Any]], Sequence[Any]]
 Windows = Callable[[int], Window | None]  # by axis
 
 
@@ -42,26 +40,23 @@ def _unknown_window(_axis: int) -> Window | None:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class _Number:
-    """A constant that depends on a bound: its true value, computed at run time, and `least`, its
-    constant value if there are no valid rows."""
-
-    value: Tensor
-    least: Tensor
-    rows: Rows
-
-
 class Bounded:
     """Tracks the tensors of an import that have filler rows, by name."""
 
-    def __init__(self, builder: GraphBuilder, rules: Rules, most_rows: int | None = None) -> None:
-        """`most_rows`: the bound of results that have none by themselves."""
+    def __init__(
+        self, builder: GraphBuilder, rules: Rules, most_rows: int | None = None, spare: int = 0
+    ) -> None:
+        """`most_rows`: the bound of results that have none by themselves; `spare`: rows that
+        buffers have above their bound."""
         self._builder = builder
-        self.most_rows = most_rows
+        self.most_rows, self.spare = most_rows, spare
+        # Whether an operand had another axis of as many elements, so that nothing says which is
+        # that of the rows. Another number of spare rows may help.
+        self.ambiguous = False
         self._rules = rules
         self._rows: dict[str, Rows] = {}
-        self._numbers: dict[str, _Number] = {}
+        self._numbers = Numbers(builder)
+        self._squares = set[str]()  # tensors with filler along two axes
         self._capped: list[Rows] = []  # more of these may be needed than their bound
 
     def add(self, x: Tensor, length: Tensor, bound: int, needed: Tensor | None = None) -> None:
@@ -87,34 +82,46 @@ class Bounded:
 
     def holds(self, x: Any) -> bool:
         """Whether `x` has filler rows or depends on the number of valid ones."""
-        return isinstance(x, Tensor) and (x.name in self._rows or x.name in self._numbers)
+        return isinstance(x, Tensor) and (x.name in self._rows or self._numbers.of(x) is not None)
 
-    def operands(self, op: str, ins: Sequence[Any], axis: int = -1) -> list[Any]:
+    def operands(
+        self, op: str, ins: Sequence[Any], axis: int = -1, product: Product | None = None
+    ) -> list[Any]:
         """The operands to emit a node with: true values, unless all operands are constants.
         Indices that count from the end count from that of the valid rows."""
         rules = self._rules
+        self.ambiguous |= any(
+            x.shape.count(self._rows[x.name].bound) > 1 + (x.name in self._squares)
+            for x in ins
+            if isinstance(x, Tensor) and x.name in self._rows
+        )
+        if product is not None and (common := self._multiplied(ins, product)) is not None:
+            return without_filler(self._builder, ins, product, *common)
         if (rows := self._gathered(op, ins, axis)) is not None:
             return [ins[0], indices_from_end(self._builder, ins[1], rows, None), *ins[2:]]
         if (rows := self._reduced(op, ins)) is not None:
-            full = filled(self._builder, ins[0], rows, rules.neutral[op])
+            full = filled(self._builder, ins[0], rows, rules.neutral[op], self._axes(ins[0])[0])
             return [shared(self._builder, full, rows) if op in rules.means else full, *ins[1:]]
         if (rows := self._ranked(op, ins, axis)) is not None:
-            return [filled(self._builder, ins[0], rows, rules.ranked[op]), *ins[1:]]
+            at = axis % len(ins[0].shape)
+            return [filled(self._builder, ins[0], rows, rules.ranked[op], at), *ins[1:]]
         if (rows := self._convolved(op, ins)) is not None:
-            return [filled(self._builder, ins[0], rows, 0), *ins[1:]]
+            at = self._axes(ins[0])[0]
+            return [filled(self._builder, ins[0], rows, rules.windows[op], at), *ins[1:]]
         if (rows := self._padded(op, ins, axis)) is not None:
-            return [filled(self._builder, ins[0], rows, 0), *ins[1:]]
+            return [filled(self._builder, ins[0], rows, 0, self._axes(ins[0])[0]), *ins[1:]]
         x = ins[0] if len(ins) > 1 and op in rules.tuples else None
         if isinstance(x, Tensor) and x.name in self._rows:
             return [x, self._tuples_from_end(x, ins[1]), *ins[2:]]
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
-        if by_constant or not self._tracked_operands(ins):
+        if by_constant or not self._numbers.among(ins):
             return list(ins)
-        return [n.value if (n := self._tracked_number(t)) else t for t in ins]
+        return [n.value if (n := self._numbers.of(t)) else t for t in ins]
 
     def follow(
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
         run: Run, axis: int = -1, window: Windows = _unknown_window,
+        product: Product | None = None,
     ) -> None:  # fmt: skip
         """Propagates rows through a node just emitted. `outs`: each output under its names; `run`
         emits the node again with other operands; `axis`: the first axis the operator works
@@ -132,30 +139,38 @@ class Bounded:
         if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
             return
         if (found := self._convolved(op, ins)) is not None:
-            at = ins[0].shape.index(found.bound)
+            at = self._axes(ins[0])[0]
             if (shape := window(at)) is None:
                 raise InputError(
                     f"expected {op} with padding that is the same for any number of rows, found "
-                    "automatic padding"
+                    "automatic padding, or windows of another number"
                 )
             windows = after_window(self._builder, found, shape, made[0].shape[at])
             self._rows.update((t.name, windows) for t in made)
+            return
+        if product is not None and (common := self._multiplied(ins, product)) is not None:
+            self._track_product(op, product, made, *common)
+            return
+        if op in rules.reshapes and given[0].name in self._squares:
+            self._reshape_square(op, given[0], made)
             return
         if op in rules.scatters and self._is_scattered(given):
             if (target := self._rows.get(given[0].name)) is not None:
                 self._rows.update((t.name, target) for t in made)
             return
         if op in rules.counts and rows:
-            self._track_size(given[0], made)
+            x = given[0]
+            self._numbers.track_size(x, self._rows[x.name], self._axes(x), made)
             return
-        numbers = self._tracked_operands(ins)
+        numbers = self._numbers.among(ins)
         known, size = _is_known(ins), self._size(op, ins)
-        sizes = size is not None and not (known and self._tracked_number(size) is None)
+        sizes = size is not None and not (known and self._numbers.of(size) is None)
         if numbers and known and not sizes and op not in rules.computing:
-            self._track_computed(op, ins, made, run)
+            self._numbers.track_computed(op in rules.picks, ins, made, run)
             return
+        places = 0
         if sizes and numbers:
-            sized = self._rows_by_size(op, ins, numbers)
+            sized, places = self._numbers.rows_by_size(op, size, len(numbers))
             rows[sized.root] = sized
         picked = self._gathered(op, ins, axis)
         if picked is not None and (by := self._rows.get(ins[1].name)) and by.root != picked.root:
@@ -163,6 +178,8 @@ class Bounded:
         computed = any(t.data is None for t in given)
         across = op in rules.across_rows and not self._is_separate(op, given, made, axis)
         across = across or (op in rules.joins and self._resizes_rows(given, made))
+        square = any(t.name in self._squares for t in given)
+        across = across or (square and op not in rules.pointwise and op not in rules.ranked)
         if len(rows) > 1 or (rows and computed and across):
             raise InputError(
                 "expected only row-wise operators on a data-dependent number of boxes or indices, "
@@ -179,6 +196,65 @@ class Bounded:
         for each in rows.values():
             kept = self._rows_of_slice(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
+        self._mark_squares(op, given, made, places == 2)
+
+    def _axes(self, x: Tensor) -> tuple[int, ...]:
+        """The axes of `x` along which filler is; none if its shape does not say it."""
+        rows = self._rows.get(x.name)
+        at = tuple(i for i, n in enumerate(x.shape) if rows is not None and n == rows.bound)
+        return at if len(at) == (2 if x.name in self._squares else 1) else ()
+
+    def _mark_squares(
+        self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], sized: bool
+    ) -> None:
+        """Marks results that have the rows along two axes: one of each of two operands, those of an
+        operand, or because both sizes are the number of rows (`sized`)."""
+        ends = {i - len(x.shape) for x in given for i in self._axes(x)}
+        if not sized and (
+            len(ends) != 2 or op not in self._rules.pointwise | {*self._rules.ranked}
+        ):
+            return
+        for t in made:
+            if (rows := self._rows.get(t.name)) and t.shape.count(rows.bound) == 2:
+                self._squares.add(t.name)
+
+    def _multiplied(self, ins: Sequence[Any], product: Product) -> tuple[Rows, set[str]] | None:
+        """The rows of the operands of a product, and the letters of their axes; None if there are
+        several kinds of rows, or an operand has all elements along an axis where another has
+        filler."""
+        terms = list(zip((t for t in ins if isinstance(t, Tensor)), product.terms, strict=False))
+        kinds = {(r.root, r.bound): r for x, _ in terms if (r := self._rows.get(x.name))}
+        own = [{term[i] for i in self._axes(x)} for x, term in terms]
+        every = set[str]().union(*own)
+        for (x, term), letters in zip(terms, own, strict=True):
+            if {*term} & every != letters or (x.name in self._rows and not letters):
+                return None
+        return (next(iter(kinds.values())), every) if len(kinds) == 1 else None
+
+    def _track_product(
+        self, op: str, product: Product, made: Sequence[Tensor], rows: Rows, letters: set[str]
+    ) -> None:
+        kept = letters.intersection(product.result)
+        if len(kept) > 2:
+            raise InputError(
+                "expected a data-dependent number of rows along at most two axes, found "
+                f"{len(kept)} in the result of {op}; end the model before it"
+            )
+        self._rows.update((t.name, rows) for t in made if kept)
+        self._squares.update(t.name for t in made if len(kept) == 2)
+
+    def _reshape_square(self, op: str, x: Tensor, made: Sequence[Tensor]) -> None:
+        """Tracks rows along two axes in another shape, which may change what is before them."""
+        rows = self._rows[x.name]
+        tail = [n for n in x.shape[x.shape.index(rows.bound) :] if n != 1]
+        found = [n for n in made[0].shape if n != 1]
+        if found[-len(tail) :] != tail or made[0].shape.count(rows.bound) != 2:
+            raise InputError(
+                "expected a data-dependent number of rows and columns to stay, found "
+                f"{op} of {list(x.shape)} to {list(made[0].shape)}; end the model before it"
+            )
+        self._rows.update((t.name, rows) for t in made)
+        self._squares.update(t.name for t in made)
 
     def _gathered(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
         """The rows from which a node gathers some."""
@@ -192,7 +268,7 @@ class Bounded:
         """The rows that a node pads with zeros behind them to a number that no data changes."""
         if op not in self._rules.pads or axis or not 1 < len(ins) < 4 or not _is_known(ins[1:]):
             return None
-        number, x = self._tracked_number(ins[1]), ins[0]
+        number, x = self._numbers.of(ins[1]), ins[0]
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
         zero = not any(t is not None and np.any(t.data) for t in ins[2:])
         if number is None or rows is None or not zero or (at := rows.axis(x)) is None:
@@ -229,7 +305,8 @@ class Bounded:
     def _ranked(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
         """The rows along which a node works, if filler can leave valid results alone."""
         rows = self._rows_of(ins)
-        return rows if rows is not None and self._rules.ranks(op, ins[0], axis, rows) else None
+        alike = rows is not None and self._rules.ranks(op, ins[0], axis, self._axes(ins[0]))
+        return rows if alike else None
 
     def _rows_of(self, ins: Sequence[Any]) -> Rows | None:
         return self._rows.get(ins[0].name) if ins and isinstance(ins[0], Tensor) else None
@@ -260,17 +337,15 @@ class Bounded:
     ) -> bool:
         """Whether the operator works only along axes other than that of the bounded rows."""
         rows = self._rows.get(given[0].name) if given else None
-        if rows is None or given[0].shape.count(rows.bound) != 1:
-            return False
-        if any(t.name in self._rows for t in given[1:]):
+        if rows is None or any(t.name in self._rows for t in given[1:]):
             return False
         if self._ranked(op, given, axis) is not None:
             return True
+        if given[0].shape.count(rows.bound) != 1:
+            return False
         at, rank = given[0].shape.index(rows.bound), len(given[0].shape)
         if op in self._rules.along:
             return -rank <= axis < rank and axis % rank > at
-        if op in self._rules.products:
-            return at < rank - 1
         return op in self._rules.reductions and made[0].shape.count(rows.bound) == 1
 
     def _resizes_rows(self, given: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
@@ -289,7 +364,7 @@ class Bounded:
         if no output has as many rows."""
         made, seen, told = dict[str, Tensor](), set[str](), set[str]()
         for name, output in outputs.items():
-            number, rows = self._tracked_number(output), self._rows.get(output.name)
+            number, rows = self._numbers.of(output), self._rows.get(output.name)
             made[name] = output if number is None else number.value
             if rows is not None and rows.length.name not in seen:
                 seen.add(rows.length.name)
@@ -301,79 +376,10 @@ class Bounded:
                 made[f"rows_{i}_length"] = rows.needed
         return made
 
-    def _tracked_number(self, t: Any) -> _Number | None:
-        return self._numbers.get(t.name) if isinstance(t, Tensor) else None
-
-    def _tracked_operands(self, ins: Sequence[Any]) -> list[_Number]:
-        return [n for t in ins if (n := self._tracked_number(t))] if self._numbers else []
-
-    def _track_size(self, x: Tensor, made: Sequence[Tensor]) -> None:
-        """Shape or Size of a tensor; exactly one of its dimensions must be `bound`."""
-        rows = self._rows[x.name]
-        if x.shape.count(rows.bound) != 1:
-            raise InputError(
-                "expected a data-dependent number of rows along one axis, found shape "
-                f"{list(x.shape)} of at most {rows.bound}; end the model before it"
-            )
-        known = made[0].data
-        assert known is not None
-        scalar = known.ndim == 0
-        here = np.array(True) if scalar else known == rows.bound
-        if not np.any(here):
-            return
-        emit, constant = self._builder.emit, self._builder.constant
-        length = emit(ops.Reshape(()), rows.length)
-        if made[0].dtype is not length.dtype:
-            length = emit(ops.Convert(made[0].dtype), length)
-        if scalar:
-            value = emit(ops.Mul(), length, constant(known // rows.bound))
-        else:
-            value = emit(ops.Where(), constant(here), length, constant(known))
-        least = constant(np.where(here, 0, known).astype(known.dtype))
-        self._numbers.update((t.name, _Number(value, least, rows)) for t in made)
-
-    def _track_computed(
-        self, op: str, ins: Sequence[Any], made: Sequence[Tensor], run: Run
-    ) -> None:
-        """A node with constant operands only: emits it again for zero rows and for true values."""
-        numbers = [self._tracked_number(t) for t in ins]
-        least = run([n.least if n else t for n, t in zip(numbers, ins, strict=True)])
-        true = run([n.value if n else t for n, t in zip(numbers, ins, strict=True)])
-        rows = next(n.rows for n in numbers if n)
-        for t, low, value in zip(made, least, true, strict=False):
-            assert isinstance(low, Tensor) and isinstance(value, Tensor)
-            if value.data is not None or (op in self._rules.picks and _has_equal_data(t, low)):
-                continue
-            self._numbers[t.name] = _Number(value, low, rows)
-
     def _size(self, op: str, ins: Sequence[Any]) -> Any:
         """The operand that sizes the result; None if the size is an option."""
         at = self._rules.sized_by.get(op)
         return None if at is None or at >= len(ins) else ins[at]
-
-    def _rows_by_size(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> Rows:
-        """The rows of a result whose size is a tracked number."""
-        size = self._size(op, ins)
-        number = self._tracked_number(size)
-        if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
-            raise InputError(f"expected {op} by one data-dependent number, found several")
-        assert size.data is not None and number.least.data is not None
-        flat, least = size.data.reshape(-1), number.least.data.reshape(-1)
-        places = np.flatnonzero(flat != least)
-        if len(places) != 1:
-            raise InputError(f"expected {op} with one data-dependent size, found {len(places)}")
-        place, count = int(places[0]), len(flat)
-        line = self._builder.emit(ops.Reshape((count,)), number.value)
-        length = self._builder.emit(ops.StridedSlice((place,), (1,), (1,), (1,)), line)
-        bound = int(flat[place])
-        if extent(self._builder, length)[1] > bound:
-            raise InputError(
-                f"expected {op} with a size that is largest for the most rows ({bound}), "
-                f"found up to {extent(self._builder, length)[1]:g}"
-            )
-        if length.dtype is not DType.I64:
-            length = self._builder.emit(ops.Convert(DType.I64), length)
-        return Rows(number.rows.root, length, bound)
 
     def _rows_of_slice(self, ins: Sequence[Any], made: Sequence[Tensor], rows: Rows) -> Rows:
         """The rows of a slice: fewer if it cuts the row axis."""
@@ -392,8 +398,3 @@ class Bounded:
 
 def _is_known(ins: Sequence[Any]) -> bool:
     return all(isinstance(t, Tensor) and t.data is not None for t in ins if t is not None)
-
-
-def _has_equal_data(a: Tensor, b: Tensor) -> bool:
-    assert a.data is not None and b.data is not None
-    return a.shape == b.shape and bool(np.array_equal(a.data, b.data))

@@ -115,6 +115,8 @@ def _node_extent(
         return max(low, least), min(high, most)
     if isinstance(op, ops.Concat):
         return min(p[0] for p in parts), max(p[1] for p in parts)
+    if isinstance(op, ops.Div) and not x.dtype.is_float:
+        op = ops.FloorDiv() if parts[0][0] >= 0 else op  # rounds to 0
     return _of_two(op, parts[-2:])
 
 
@@ -182,7 +184,11 @@ def _of_two(op: object, parts: Sequence[Extent]) -> Extent:
         corners = (a * c, a * d, b * c, b * d)
         return min(corners), max(corners)
     if isinstance(op, ops.Div | ops.FloorDiv) and c >= 1:
-        return min(_floor_finite(a), 0), max(b, 0)
+        # Rounded outwards, because quotients of floats are rounded.
+        least = _floor_finite(a / c if a < 0 else a / d)
+        most = b / c if b > 0 else b / d
+        most = _floor_finite(most) if isinstance(op, ops.FloorDiv) else _ceil_finite(most)
+        return max(min(_floor_finite(a), 0), least), min(max(b, 0), most)
     return _ANY
 
 

@@ -25,6 +25,15 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A product of operands with a letter for each axis, as in an equation of Einsum: it sums over
+    those that the result lacks. Axes of size 1 that are repeated have a dot."""
+
+    terms: tuple[str, ...]
+    result: str
+
+
+@dataclass(frozen=True)
 class Cut:
     """A slice along an axis. A negative `end` counts from the end; None is the end."""
 
@@ -55,26 +64,32 @@ class Rules:
     cut_of: Callable[[Sequence[Any], int, Tensor, Tensor], Cut | None]
     unrelated: frozenset[str] = frozenset()
     joins: frozenset[str] = frozenset()
-    # Subsets of `across_rows`: operators along one axis, reductions, and products of rows with a
-    # matrix. They are safe if the bounded rows are on another axis.
+    # Subsets of `across_rows`: operators along one axis, and reductions. They are safe if the
+    # bounded rows are on another axis.
     along: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
-    products: frozenset[str] = frozenset()
     gathers: frozenset[str] = frozenset()  # by operand 1 along one axis; negatives from the end
-    # Reductions along the axes in operand 1, with what filler must be to leave their result alone.
+    # Reductions along the axes in operand 1, or all but two axes, with what filler must be to
+    # leave their result alone.
     neutral: Mapping[str, float] = field(default_factory=dict)
     means: frozenset[str] = frozenset()  # those of `neutral` that divide by the number of rows
+    spatial: frozenset[str] = frozenset()  # those of `neutral` along all axes but two
     # Operators along an axis, with the filler that leaves the results of valid rows alone.
     ranked: Mapping[str, float] = field(default_factory=dict)
     tuples: frozenset[str] = frozenset()  # gather from or scatter to operand 0 by tuples of indices
     scatters: frozenset[str] = frozenset()  # those that scatter the rows of operand 2
-    windows: frozenset[str] = frozenset()  # convolutions of operand 0, padded with 0
+    # Operators on windows of an image, operand 0, with what is behind its edge; None is the last
+    # pixel.
+    windows: Mapping[str, float | None] = field(default_factory=dict)
     pads: frozenset[str] = frozenset()  # add operand 1 around operand 0, of zeros
     reshapes: frozenset[str] = frozenset()  # give operand 0 another shape
+    pointwise: frozenset[str] = frozenset()  # by element, with broadcasting, or moves of axes
 
     def reduces(self, op: str, ins: Sequence[Any], rows: Rows) -> bool:
         """Whether a node reduces operand 0 over `rows`, and filler can be neutral."""
         x, at = ins[0], rows.axis(ins[0])
+        if op in self.spatial:
+            return at is not None and at >= 2 and x.dtype is DType.F32
         given: Any = ins[1] if len(ins) > 1 else None
         if op not in self.neutral or at is None or (given is not None and given.data is None):
             return False
@@ -84,11 +99,13 @@ class Rules:
         axes = given.data.reshape(-1) if named else range(len(x.shape))
         return at in {int(a) % len(x.shape) for a in axes}
 
-    def ranks(self, op: str, x: Tensor, axis: int, rows: Rows) -> bool:
-        """Whether a node works along `rows` of x, and filler can leave valid results alone."""
+    def ranks(self, op: str, x: Tensor, axis: int, axes: Sequence[int]) -> bool:
+        """Whether a node works along rows of x, which are along `axes`, and filler can leave valid
+        results alone."""
         rank = len(x.shape)
         inside = op in self.ranked and x.dtype.is_float and -rank <= axis < rank
-        return inside and rows.axis(x) == axis % rank
+        # With two axes only the last: in old opsets some work along all axes from the first.
+        return inside and (len(axes) == 1 or axis % rank == rank - 1) and axis % rank in axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +135,15 @@ def valid_rows(builder: GraphBuilder, rows: Rows) -> Tensor:
     return builder.emit(ops.Less(), builder.constant(np.arange(rows.bound)), rows.length)
 
 
-def filled(builder: GraphBuilder, x: Tensor, rows: Rows, value: float) -> Tensor:
-    """`x` with `value`, or the nearest that its type has, in place of filler."""
-    behind = len(x.shape) - 1 - x.shape.index(rows.bound)
+def filled(builder: GraphBuilder, x: Tensor, rows: Rows, value: float | None, at: int) -> Tensor:
+    """`x` with `value`, or the nearest that its type has, in place of filler along axis `at`; None
+    is the last valid row."""
+    if value is None:
+        last = _at_least_0(builder, _affine(builder, rows.length, 1, -1))
+        builder.need_room((rows.bound,), np.int64)
+        places = builder.emit(ops.Minimum(), builder.constant(np.arange(rows.bound)), last)
+        return builder.emit(ops.Gather(at), x, places)
+    behind = len(x.shape) - 1 - at
     valid = valid_rows(builder, rows)
     if behind:
         valid = builder.emit(ops.Reshape((rows.bound, *(1,) * behind)), valid)
@@ -129,6 +152,18 @@ def filled(builder: GraphBuilder, x: Tensor, rows: Rows, value: float) -> Tensor
         value = min(max(value, ends.min), ends.max)
     filler = builder.constant(np.array(value, x.dtype.numpy))
     return builder.emit(ops.Where(), valid, x, filler)
+
+
+def without_filler(
+    builder: GraphBuilder, ins: Sequence[Any], product: Product, rows: Rows, letters: set[str]
+) -> list[Any]:
+    """The operands of a product, with zeros in place of the filler that it sums over; it is along
+    the axes of `letters`."""
+    made = list(ins)
+    for place, term in enumerate(product.terms):
+        for letter in sorted(letters.intersection(term).difference(product.result)):
+            made[place] = filled(builder, made[place], rows, 0, term.index(letter))
+    return made
 
 
 def shared(builder: GraphBuilder, x: Tensor, rows: Rows) -> Tensor:

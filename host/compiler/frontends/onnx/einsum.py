@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import ShapeError, Tensor
+from edgekit.host.compiler.ir.types import Shape, ShapeError, Tensor
 
 _LETTERS = 64  # distinct letters in an equation
 
@@ -26,8 +26,9 @@ class _Term:
 
 
 def einsum(call: OnnxCall) -> Tensor:
-    terms, out = _parse_equation(call, call.text("equation").replace(" ", ""))
-    joined, *rest = [_take_diagonals(call, x, letters) for x, letters in terms]
+    given = call.all()
+    terms, out = parse_equation(call.text("equation").replace(" ", ""), [x.shape for x in given])
+    joined, *rest = [_take_diagonals(call, x, t) for x, t in zip(given, terms, strict=True)]
     for i, term in enumerate(rest):
         later = {*out, *(s for t in rest[i + 1 :] for s in t.letters)}
         joined = _contract_pair(
@@ -40,26 +41,26 @@ def einsum(call: OnnxCall) -> Tensor:
     return call.transpose(joined.x, [joined.letters.index(s) for s in out])
 
 
-def _parse_equation(call: OnnxCall, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
-    """Operands with a letter per axis, and the letters of the result. Axes covered by `...` get
+def parse_equation(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
+    """A letter per axis of each operand, and the letters of the result. Axes covered by `...` get
     Greek letters, which no equation may contain."""
     left, arrow, out = equation.partition("->")
-    names, tensors = left.split(","), call.all()
-    if len(names) != len(tensors) or not set(equation) <= {*",.->"} | {*map(chr, range(65, 123))}:
-        raise ShapeError(f"expected an equation of {len(tensors)} operands, found {equation!r:.40}")
+    names = left.split(",")
+    if len(names) != len(shapes) or not set(equation) <= {*",.->"} | {*map(chr, range(65, 123))}:
+        raise ShapeError(f"expected an equation of {len(shapes)} operands, found {equation!r:.40}")
     dots = max(
-        (len(t.shape) - len(n.replace("...", "")) for n, t in zip(names, tensors, strict=True)
+        (len(s) - len(n.replace("...", "")) for n, s in zip(names, shapes, strict=True)
          if "..." in n), default=0,
     )  # fmt: skip
     greek = "".join(chr(0x3B1 + i) for i in range(max(dots, 0)))
     terms = []
-    for name, x in zip(names, tensors, strict=True):
-        own = len(x.shape) - len(name.replace("...", ""))
+    for name, shape in zip(names, shapes, strict=True):
+        own = len(shape) - len(name.replace("...", ""))
         letters = name.replace("...", greek[len(greek) - own :] if own > 0 else "")
-        if len(letters) != len(x.shape) or "." in letters:
-            raise ShapeError(f"expected a letter per axis of {list(x.shape)}, found {name!r:.40}")
-        terms.append((x, letters))
-    every = "".join(letters for _, letters in terms)
+        if len(letters) != len(shape) or "." in letters:
+            raise ShapeError(f"expected a letter per axis of {list(shape)}, found {name!r:.40}")
+        terms.append(letters)
+    every = "".join(terms)
     if not arrow:
         once = sorted(s for s in set(every) if every.count(s) == 1 and s not in greek)
         return terms, greek + "".join(once)

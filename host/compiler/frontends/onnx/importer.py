@@ -38,6 +38,8 @@ from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8
 _SHOWN_LABELS = 12
+_SPARE_LIMIT = 64
+_SPARE_STEP = 16  # halves of the number of rows stay whole
 _BFLOAT16 = "BFLOAT16"
 
 
@@ -78,20 +80,32 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    made = _Import(fuse_imputers(fuse_dynamic(model)), shapes, most_nodes, most_rows)
-    return made.run(Path(file).stem)
+    fused = fuse_imputers(fuse_dynamic(model))
+    for spare in range(0, _SPARE_LIMIT, _SPARE_STEP):
+        made = _Import(fused, shapes, most_nodes, most_rows, spare)
+        try:
+            return made.run(Path(file).stem)
+        except InputError:
+            if not made.walk.bounded.ambiguous:
+                raise
+    return _Import(fused, shapes, most_nodes, most_rows, _SPARE_LIMIT).run(Path(file).stem)
 
 
 class _Import:
     """Imports inputs, then all nodes in order, then outputs."""
 
     def __init__(
-        self, model: OnnxFile, shapes: Shapes, most_nodes: int, most_rows: int | None
+        self,
+        model: OnnxFile,
+        shapes: Shapes,
+        most_nodes: int,
+        most_rows: int | None,
+        spare: int,
     ) -> None:
         self._model = model
         self._shapes = shapes
-        self._most_nodes, self._most_rows = most_nodes, most_rows
         self._builder = GraphBuilder()
+        self.walk = Walk(self._builder, model.functions, most_nodes, most_rows, spare)
 
     def run(self, name: str) -> Graph:
         model, builder = self._model, self._builder
@@ -105,7 +119,7 @@ class _Import:
                 raise InputError(f"input {shown_name(item.name)}: {error}") from error
             inputs.append(tensor)
         builder.begin("model")
-        walk = Walk(builder, model.functions, self._most_nodes, self._most_rows)
+        walk = self.walk
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
         scope = OnnxScope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, model.outputs, scope)

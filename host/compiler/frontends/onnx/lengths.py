@@ -124,6 +124,8 @@ def arange(call: OnnxCall) -> Tensor:
     count, capped = _most_steps(call, start, limit, delta)
     if count == 0:
         return _empty_buffer(call, (0,), kind.numpy)
+    exact = distance(call.builder, start, limit) is not None and delta.data is not None
+    count += 0 if exact else call.bounded.spare
     numbers = call.constant(np.arange(count).astype(wide.numpy))
     values = call.emit(ops.Add(), start, call.emit(ops.Mul(), numbers, delta))
     if wide is DType.F32:
@@ -134,7 +136,7 @@ def arange(call: OnnxCall) -> Tensor:
         if extent(call.builder, delta)[0] < 0:
             up = call.emit(ops.Less(), call.scalar(0, delta), delta)
             there = call.emit(ops.Where(), up, there, call.emit(ops.Less(), limit, values))
-    if distance(call.builder, start, limit) is not None and delta.data is not None:
+    if exact:
         return call.convert(values, kind)
     found = call.convert(call.emit(ops.Where(), there, values, call.scalar(0, values)), kind)
     counts = start.data is not None and start.data == 0 and delta.data is not None

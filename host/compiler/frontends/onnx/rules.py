@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgekit.host.compiler.frontends.common.rows import Cut, Rules, Window
-from edgekit.host.compiler.frontends.onnx.file import FileNode
+from edgekit.host.compiler.frontends.common.rows import Cut, Rules
 from edgekit.host.compiler.ir.types import Tensor
 
 
@@ -62,14 +61,14 @@ RULES = Rules(
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     }),
-    products=frozenset({"MatMul"}),
     gathers=frozenset({"Gather", "GatherElements"}),
     neutral={
         "ReduceL1": 0, "ReduceL2": 0, "ReduceLogSum": 0, "ReduceLogSumExp": -math.inf,
         "ReduceMax": -math.inf, "ReduceMean": 0, "ReduceMin": math.inf, "ReduceProd": 1,
-        "ReduceSum": 0, "ReduceSumSquare": 0,
+        "ReduceSum": 0, "ReduceSumSquare": 0, "GlobalAveragePool": 0, "GlobalMaxPool": -math.inf,
     },
-    means=frozenset({"ReduceMean"}),
+    means=frozenset({"ReduceMean", "GlobalAveragePool"}),
+    spatial=frozenset({"GlobalAveragePool", "GlobalMaxPool"}),
     ranked={
         "CumProd": 1, "CumSum": 0, "Hardmax": -math.inf, "LogSoftmax": -math.inf,
         "Softmax": -math.inf,
@@ -77,7 +76,15 @@ RULES = Rules(
     reshapes=frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"}),
     tuples=frozenset({"GatherND", "ScatterND"}),
     scatters=frozenset({"ScatterND"}),
-    windows=frozenset({"Conv", "ConvTranspose"}),
+    windows={
+        "AveragePool": 0, "Conv": 0, "ConvTranspose": 0, "MaxPool": -math.inf, "Resize": None,
+    },
+    pointwise=frozenset({
+        "Abs", "Add", "And", "Cast", "Clip", "Cos", "Div", "Dropout", "Equal", "Erf", "Exp",
+        "Gelu", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less",
+        "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu",
+        "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Transpose", "Where", "Xor",
+    }),
 )  # fmt: skip
 
 
@@ -95,26 +102,3 @@ def axis_of(op: str, attributes: Mapping[str, Any], opset: int, ins: Sequence[An
     if op in ("ArgMax", "ArgMin", "Gather", "GatherElements"):
         return 0
     return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
-
-
-def window_of(node: FileNode, ins: Sequence[Any], axis: int) -> Window | None:
-    """The window of a convolution along an axis of its image; None if its padding is automatic."""
-    given = node.attributes
-    auto = given.get("auto_pad", "NOTSET")
-    if not isinstance(ins[1], Tensor) or given.get("output_shape"):
-        return None
-    at, rank = axis - 2, len(ins[1].shape) - 2
-
-    def of_axis(name: str, default: int) -> Any:
-        return given.get(name, (default,) * rank)[at]
-
-    size = (of_axis("kernel_shape", ins[1].shape[axis]) - 1) * of_axis("dilations", 1) + 1
-    pads = given.get("pads", (0,) * (2 * rank))
-    around, stride = pads[at] + pads[at + rank], of_axis("strides", 1)
-    if auto in ("SAME_UPPER", "SAME_LOWER") and stride == 1 and node.op == "Conv":
-        around = size - 1
-    elif auto not in ("NOTSET", "VALID"):
-        return None
-    if node.op == "Conv":
-        return Window(1, around - size + stride, stride)
-    return Window(stride, size - stride - around + of_axis("output_padding", 0), 1)

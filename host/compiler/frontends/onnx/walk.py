@@ -17,6 +17,7 @@ from edgekit.host.compiler.frontends.common.refusal import (
     refuse,
     unsupported,
 )
+from edgekit.host.compiler.frontends.onnx.along import product_of, window_of
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.doubles import computed
 from edgekit.host.compiler.frontends.onnx.file import (
@@ -28,7 +29,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
 )
 from edgekit.host.compiler.frontends.onnx.old import moved_operands
 from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
-from edgekit.host.compiler.frontends.onnx.rules import RULES, axis_of, window_of
+from edgekit.host.compiler.frontends.onnx.rules import RULES, axis_of
 from edgekit.host.compiler.frontends.onnx.types import (
     Floats,
     Texts,
@@ -67,6 +68,7 @@ class Walk:
         functions: Mapping[str, FileFunction],
         most_nodes: int = MOST_NODES,
         most_rows: int | None = None,
+        spare: int = 0,
     ) -> None:
         self._builder = builder
         self._functions = functions
@@ -74,7 +76,7 @@ class Walk:
         self._depth = 0
         self._steps = 0
         self.floats = Floats(builder)
-        self.bounded = Bounded(builder, RULES, most_rows)
+        self.bounded = Bounded(builder, RULES, most_rows, spare)
         self._known: dict[tuple[int, str], Value] = {}
 
     def nodes(self, nodes: Sequence[FileNode], outputs: Collection[str], scope: OnnxScope) -> None:
@@ -125,7 +127,9 @@ class Walk:
         self._builder.begin(label)
         ins = self._operands(node, scope)
         axis = axis_of(node.op, node.attributes, scope.opset, ins)
-        wide, made = self._emit_node(node, self.bounded.operands(node.op, ins, axis), scope)
+        product = product_of(node, ins)
+        given = self.bounded.operands(node.op, ins, axis, product)
+        wide, made = self._emit_node(node, given, scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
             wanted.pop()
@@ -154,6 +158,7 @@ class Walk:
         self.bounded.follow(
             node.op, ins, zip(wide, names, strict=True),
             lambda x: self._emit_node(node, x, scope)[1], axis, partial(window_of, node, ins),
+            product,
         )  # fmt: skip
 
     def _operands(self, node: FileNode, scope: OnnxScope) -> list[Value | None]:
