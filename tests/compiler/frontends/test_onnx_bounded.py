@@ -301,8 +301,6 @@ def test_an_empty_slice_of_a_computed_shape(tmp_path):
     [
         ("Pad", ["f", "front"], {}, ["y"]),
         ("Pad", ["f", "back"], {}, ["y"]),
-        ("Concat", ["f", "ones"], {"axis": 1}, ["y"]),
-        ("Concat", ["f", "f"], {"axis": 1}, ["y"]),
         ("Tile", ["f", "twice"], {}, ["y"]),
         ("Split", ["f", "halves"], {"axis": 1}, ["y", "z"]),
         ("Slice", ["f", "last", "first", "axis", "last"], {}, ["y"]),

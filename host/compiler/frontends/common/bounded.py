@@ -100,16 +100,16 @@ class Bounded:
         if (rows := self._gathered(op, ins, axis)) is not None:
             return [ins[0], indices_from_end(self._builder, ins[1], rows, None), *ins[2:]]
         if (rows := self._reduced(op, ins)) is not None:
-            full = filled(self._builder, ins[0], rows, rules.neutral[op], self._axes(ins[0])[0])
+            full = filled(self._builder, ins[0], rows, rules.neutral[op], self.axes(ins[0])[0])
             return [shared(self._builder, full, rows) if op in rules.means else full, *ins[1:]]
         if (rows := self._ranked(op, ins, axis)) is not None:
             at = axis % len(ins[0].shape)
             return [filled(self._builder, ins[0], rows, rules.ranked[op], at), *ins[1:]]
         if (rows := self._convolved(op, ins)) is not None:
-            at = self._axes(ins[0])[0]
+            at = self.axes(ins[0])[0]
             return [filled(self._builder, ins[0], rows, rules.windows[op], at), *ins[1:]]
         if (rows := self._padded(op, ins, axis)) is not None:
-            return [filled(self._builder, ins[0], rows, 0, self._axes(ins[0])[0]), *ins[1:]]
+            return [filled(self._builder, ins[0], rows, 0, self.axes(ins[0])[0]), *ins[1:]]
         x = ins[0] if len(ins) > 1 and op in rules.tuples else None
         if isinstance(x, Tensor) and x.name in self._rows:
             return [x, self._tuples_from_end(x, ins[1]), *ins[2:]]
@@ -134,12 +134,13 @@ class Bounded:
         self._rows.update(fresh)
         rows = {r.root: r for t in given if (r := self._rows.get(t.name))}
         rules = self._rules
-        if op in rules.unrelated:
+        joined = op in rules.joins and all(n and n[-1].name in fresh for n in pairs)
+        if op in rules.unrelated or joined:
             return
         if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
             return
         if (found := self._convolved(op, ins)) is not None:
-            at = self._axes(ins[0])[0]
+            at = self.axes(ins[0])[0]
             if (shape := window(at)) is None:
                 raise InputError(
                     f"expected {op} with padding that is the same for any number of rows, found "
@@ -160,7 +161,7 @@ class Bounded:
             return
         if op in rules.counts and rows:
             x = given[0]
-            self._numbers.track_size(x, self._rows[x.name], self._axes(x), made)
+            self._numbers.track_size(x, self._rows[x.name], self.axes(x), made)
             return
         numbers = self._numbers.among(ins)
         known, size = _is_known(ins), self._size(op, ins)
@@ -198,7 +199,7 @@ class Bounded:
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
         self._mark_squares(op, given, made, places == 2)
 
-    def _axes(self, x: Tensor) -> tuple[int, ...]:
+    def axes(self, x: Tensor) -> tuple[int, ...]:
         """The axes of `x` along which filler is; none if its shape does not say it."""
         rows = self._rows.get(x.name)
         at = tuple(i for i, n in enumerate(x.shape) if rows is not None and n == rows.bound)
@@ -209,7 +210,7 @@ class Bounded:
     ) -> None:
         """Marks results that have the rows along two axes: one of each of two operands, those of an
         operand, or because both sizes are the number of rows (`sized`)."""
-        ends = {i - len(x.shape) for x in given for i in self._axes(x)}
+        ends = {i - len(x.shape) for x in given for i in self.axes(x)}
         if not sized and (
             len(ends) != 2 or op not in self._rules.pointwise | {*self._rules.ranked}
         ):
@@ -224,7 +225,7 @@ class Bounded:
         filler."""
         terms = list(zip((t for t in ins if isinstance(t, Tensor)), product.terms, strict=False))
         kinds = {(r.root, r.bound): r for x, _ in terms if (r := self._rows.get(x.name))}
-        own = [{term[i] for i in self._axes(x)} for x, term in terms]
+        own = [{term[i] for i in self.axes(x)} for x, term in terms]
         every = set[str]().union(*own)
         for (x, term), letters in zip(terms, own, strict=True):
             if {*term} & every != letters or (x.name in self._rows and not letters):
@@ -305,8 +306,7 @@ class Bounded:
     def _ranked(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
         """The rows along which a node works, if filler can leave valid results alone."""
         rows = self._rows_of(ins)
-        alike = rows is not None and self._rules.ranks(op, ins[0], axis, self._axes(ins[0]))
-        return rows if alike else None
+        return rows if rows and self._rules.ranks(op, ins[0], axis, self.axes(ins[0])) else None
 
     def _rows_of(self, ins: Sequence[Any]) -> Rows | None:
         return self._rows.get(ins[0].name) if ins and isinstance(ins[0], Tensor) else None

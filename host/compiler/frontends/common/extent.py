@@ -155,12 +155,29 @@ def _element_before(
             if at < part.elements:
                 return part, at
             at -= part.elements
-    if isinstance(op, ops.Where) and given[0].data is not None:
-        chosen = bool(np.broadcast_to(given[0].data, x.shape).flat[at])
+    if isinstance(op, ops.Where):
+        chosen = _is_chosen(builder, given[0], x, at)
         source = given[1] if chosen else given[2]
-        if source.elements in (1, x.elements):
+        if chosen is not None and source.elements in (1, x.elements):
             return source, at % source.elements
     return None
+
+
+def _is_chosen(builder: GraphBuilder, condition: Tensor, x: Tensor, at: int) -> bool | None:
+    """A condition at an element of `x`; None if it depends on data. Sizes are compared with -1,
+    which keeps that of the operand, before data are expanded."""
+    if condition.data is not None:
+        return bool(np.broadcast_to(condition.data, x.shape).flat[at])
+    node = builder.producer(condition.name)
+    if node is None or not isinstance(node.op, ops.Equal) or condition.shape != x.shape:
+        return None
+    sides = [builder.tensor(name) for name in node.inputs if name is not None]
+    if any(side.elements not in (1, x.elements) for side in sides):
+        return None
+    (a, b), (c, d) = (_of_element(builder, side, at % side.elements, _DEPTH, {}) for side in sides)
+    if b < c or d < a:
+        return False
+    return True if a == b == c == d else None
 
 
 def _of_two(op: object, parts: Sequence[Extent]) -> Extent:

@@ -42,13 +42,13 @@ def constant(call: OnnxCall) -> Tensor | Texts:
 
 
 def constant_of_shape(call: OnnxCall) -> Tensor:
-    shape = _checked_shape(call.integers(0, "shape"))
+    shape = checked_shape(call.integers(0, "shape"))
     filler = call.attributes.get("value")
     value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
     return call.filled(shape, value[0], value.dtype)
 
 
-def _checked_shape(values: Sequence[int]) -> Shape:
+def checked_shape(values: Sequence[int]) -> Shape:
     # Check the other sizes even if one is 0: NumPy multiplies them too.
     if any(v < 0 for v in values) or math.prod(max(v, 1) for v in values) > _LIMIT:
         raise ShapeError(f"expected a shape of at most {_LIMIT} elements, found {list(values)}")
@@ -195,7 +195,7 @@ def expand(call: OnnxCall) -> Tensor:
     x = call.x(0)
     asked = call.integers(1, "shape")
     try:
-        shape = np.broadcast_shapes(x.shape, _checked_shape(asked))
+        shape = np.broadcast_shapes(x.shape, checked_shape(asked))
     except ValueError:
         raise MisfitError(f"expected a shape for {list(x.shape)}, found {list(asked)}") from None
     return x if shape == x.shape else call.emit(ops.BroadcastTo(shape), x)

@@ -1,0 +1,94 @@
+"""Shapes with a size that data say, and joins of rows that data count, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.errors import InputError
+from tests.support.counted_rows import N, agrees, counts, saved
+from tests.support.onnx_models import node, value
+
+# The number of elements of x that are not 0, as one element of a shape.
+_COUNT = [
+    node("Cast", ["x"], ["there"], to=9),
+    node("Cast", ["there"], ["numbers"], to=7),
+    node("ReduceSum", ["numbers"], ["count"], keepdims=1),
+    node("Concat", ["two", "count", "three"], ["shape"], axis=0),
+]
+_SIZES = {"two": np.array([2]), "three": np.array([3]), "minus": np.array([-1])}
+
+
+def test_a_constant_of_a_computed_shape(tmp_path):
+    filler = {"value": numpy_helper.from_array(np.float32([1.5]))}
+    path = saved(tmp_path, [*_COUNT, node("ConstantOfShape", ["shape"], ["y"], **filler)], _SIZES)
+    for x in counts(1, 6, N):
+        assert not np.any(agrees(path, x)["y"][:, int(np.sum(x["x"] > 0)) :])
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_expansion_by_a_computed_number(chosen, tmp_path):
+    """PyTorch replaces sizes of -1 before it expands."""
+    replaced = [
+        node("Equal", ["shape", "minus"], ["kept"]),
+        node("Where", ["kept", "ones", "shape"], ["wanted"]),
+    ]
+    nodes = [*_COUNT, *(replaced if chosen else []), node("Neg", ["row"], ["negative"])]
+    nodes.append(node("Expand", ["negative", "wanted" if chosen else "shape"], ["y"]))
+    row = np.float32([[[1, 2, 3]], [[4, 5, 6]]])
+    path = saved(tmp_path, nodes, {**_SIZES, "row": row, "ones": np.array([1, 1, 1])})
+    for x in counts(1, 6, N):
+        agrees(path, x)
+
+
+def test_a_size_without_a_bound_says_what_it_lacks_room_for(tmp_path):
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], axes=[0]),
+        node("Cast", ["most"], ["count"], to=7),
+        _COUNT[-1],
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+        node("Add", ["zeros", "one"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, {**_SIZES, "one": np.float32(1)})
+    for most in (0, 3, 5, 9):
+        x = {"x": np.full(N, most, np.float32)}
+        found = evaluate(import_model(path, max_rows=5), x).outputs
+        assert found["y"].shape == (2, 5, 3) and found["y_length"] == most
+    with pytest.raises(InputError, match=r"ConstantOfShape.*--max-rows N sets the largest"):
+        import_model(path)
+
+
+def test_two_computed_sizes_are_refused(tmp_path):
+    nodes = [*_COUNT[:3], node("Concat", ["count", "two", "count"], ["shape"], axis=0)]
+    nodes.append(node("ConstantOfShape", ["shape"], ["y"]))
+    with pytest.raises(InputError, match="one computed size, found several"):
+        import_model(saved(tmp_path, nodes, _SIZES))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("parts", ["ab", "ba", "ac", "ca", "aca"])
+def test_rows_of_several_counts_are_joined(parts, axis, tmp_path):
+    """As boxes of several levels of a detector are."""
+    nodes = []
+    for name, source in (("a", "x"), ("b", "z")):
+        nodes += [
+            node("NonZero", [source], [f"places_{name}"]),
+            node("Reshape", [f"places_{name}", "flat"], [f"at_{name}"]),
+            node("Gather", ["table", f"at_{name}"], [name], axis=axis),
+        ]
+    nodes += [node("Neg", ["constant"], ["c"]), node("Concat", [*parts], ["joined"], axis=axis)]
+    nodes += [
+        node("ReduceSum", ["joined", "along"], ["sum"]),
+        node("Sub", ["joined", "sum"], ["y"]),
+    ]
+    table = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
+    constants = {"flat": np.array([-1]), "along": np.array([axis]), "constant": table[:2] + 50}
+    constants["table"] = table if axis == 0 else table.T.copy()
+    constants["constant"] = constants["constant"] if axis == 0 else constants["constant"].T.copy()
+    inputs = [value("x", [N]), value("z", [N])]
+    path = saved(tmp_path, nodes, constants, inputs)
+    for x, z in zip(counts(0, 6, N), counts(5, 0, N), strict=True):
+        agrees(path, {"x": x["x"], "z": z["x"]})
