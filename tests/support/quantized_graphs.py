@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
@@ -137,6 +139,26 @@ def wide(rng: Rng, dtype: DType) -> Case:
     return cases[int(rng.integers(len(cases)))]
 
 
+def nearest(rng: Rng, dtype: DType) -> Case:
+    """Operators that round as ONNX does, most with scales that make ties."""
+    rows, columns = pick(rng, (1, 5, 64)), pick(rng, (1, 3, 16, 65))
+    shape = (rows, columns)
+    other = (shape, shape, shape[-1:], (rows, 1), (1,))[int(rng.integers(5))]
+    from_u8, unit = bool(rng.random() < 0.5), float(rng.uniform(0.01, 0.1))
+    ends = []
+    for _ in range(3):
+        q = quant(unit * 2.0 ** int(rng.integers(-2, 3)), int(rng.integers(-128, 128)))
+        ends.append(replace(q, rounds_once=True, from_u8=from_u8))
+    if rng.random() < 0.2:  # the file has values of two types
+        ends[1] = replace(ends[1], from_u8=not from_u8)
+    a, b = tensor(shape, dtype, ends[0]), tensor(other, dtype, ends[1])
+    activation = Activation.RELU6 if rng.random() < 0.2 else Activation.NONE
+    op = (ops.Add(activation), ops.Add(), ops.Mul(activation), ops.Sub())[int(rng.integers(4))]
+    if isinstance(op, ops.Mul) and rng.random() < 0.9:  # else some products exceed the kernel's
+        ends[2] = replace(ends[2], scale=ends[2].scale * np.float32(unit * 2.0**5))
+    return Case(op, (a, b), ends[2])
+
+
 def wide_conv(rng: Rng) -> Case:
     """s16 images and s8 weights: ungrouped, grouped, or depthwise."""
     groups = pick(rng, (1, 1, 2, 19))
@@ -162,6 +184,7 @@ _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
     "quantized_function": (function, (*_8BIT, DType.I16)),
     "quantized_operands": (operands, _8BIT),
+    "nearest": (nearest, (DType.I8,)),
     "unit_length": (unit_length, _8BIT),
     "mean_of_sums": (mean_of_sums, (*_8BIT, DType.I16)),
     "wide": (wide, (DType.I16,)),

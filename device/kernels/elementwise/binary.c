@@ -1,7 +1,8 @@
 /* Element-wise addition and multiplication, f32 and quantized, and s16 PRELU.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD, OP_MUL
- * or OP_PRELU. For quantized sums with all factors at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
+ * or OP_PRELU. OP_EVEN: 8-bit values are computed in f32 and rounded once, halves to even, as ONNX
+ * Runtime does. For other quantized sums with all factors at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
  * right shift is 0. */
 #include "binary.h"
 
@@ -44,10 +45,28 @@ EK_INLINE vi scale(vi x, int32_t multiplier, int left, int right) {
     const vi_factor f = {vi_splat(multiplier), vi_splat(left), vi_splat(right)};
     return vi_requantize(x, f);
 }
+#ifdef OP_EVEN
+/* a * b + c, rounded once */
+EK_INLINE vf fused(vf a, vf b, vf c) {
+#if EK_FMA
+    return vf_fma(a, b, c);
+#else
+    for (int l = 0; l < EK_VL; l++) /* 8 and 24 bits: the product is exact */
+        vlane(c, l) = (float)((double)vlane(a, l) * (double)vlane(b, l) + (double)vlane(c, l));
+    return c;
+#endif
+}
+#endif
 EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;
     b -= g->b_zero;
-#ifdef A_RIGHT
+#if defined OP_EVEN && defined OP_ADD
+    const vf inner = fused(vcast(b, vf), vf_splat(g->b_scale), vf_splat(g->addend));
+    return vi_nearest_even(fused(vcast(a, vf), vf_splat(g->a_scale), inner));
+#elif defined OP_EVEN
+    const vf scaled = vcast(a * b, vf) * vf_splat(g->a_scale); /* rounded: not to be fused */
+    return vi_nearest_even(scaled + vf_splat(g->addend));
+#elif defined A_RIGHT
     /* 9 bits shifted by 20, or 16 by 15, leave headroom for rounding */
     a = vi_mulhi(a * (1 << g->shift), vi_splat(g->a_multiplier));
     b = vi_mulhi(b * (1 << g->shift), vi_splat(g->b_multiplier));

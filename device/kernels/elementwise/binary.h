@@ -17,5 +17,8 @@ typedef struct {
     int shift;
     int32_t a_multiplier, b_multiplier, y_multiplier;
     int a_left, a_right, b_left, b_right, y_left, y_right;
+    /* OP_EVEN, add: (a - a_zero) * a_scale + ((b - b_zero) * b_scale + addend) + y_zero; mul:
+     * (a - a_zero) * (b - b_zero) * a_scale + addend + y_zero */
+    float a_scale, b_scale, addend;
 } ek_binary_args;
 #endif

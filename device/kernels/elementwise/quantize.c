@@ -19,9 +19,7 @@ typedef struct {
 EK_INLINE vi nearest(vf x) {
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
 #ifdef OP_EVEN
-    /* rounds half to even: adding 1.5 * 2^23 leaves no bits for a fraction */
-    const vf shift = vf_splat(12582912.0f);
-    return vi_from_integral((x + shift) - shift);
+    return vi_nearest_even(x);
 #else
     return vi_nearest(x);
 #endif

@@ -260,8 +260,9 @@ EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 #endif
 }
 
-#ifndef EK_OWN_NEAREST
-#ifndef EK_HALF
+#ifdef EK_OWN_NEAREST
+EK_INLINE vi vi_from_integral(vf x);
+#elif !defined EK_HALF
 /* Integers with magnitudes up to 4e6. */
 EK_INLINE vi vi_from_integral(vf x) {
     return vcast(x, vi);
@@ -273,6 +274,13 @@ EK_INLINE vi vi_nearest(vf x) {
     return integer - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
 }
 #endif
+#ifndef EK_HALF
+/* The nearest integers, rounding half to even: adding 1.5 * 2^23 leaves no bits for a fraction;
+ * magnitudes up to 4e6. */
+EK_INLINE vi vi_nearest_even(vf x) {
+    const vf shift = vf_splat(12582912.0f);
+    return vi_from_integral((x + shift) - shift);
+}
 #endif
 
 #ifdef EK_OWN_MAX

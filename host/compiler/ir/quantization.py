@@ -285,6 +285,14 @@ def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
     return (scale * (x.astype(np.int64) - zero)).astype(np.float32).reshape(x.shape)
 
 
+def nearest_stored(y: Array, out: Tensor) -> Array:
+    """f32 values as stored values of `out`, halves to even (ONNX); NaN is the smallest."""
+    low, high = quantized_range(out.dtype)
+    with np.errstate(all="ignore"):
+        whole = np.rint(y / np.float32(scale_of(out))) + np.float32(zero_point_of(out))
+    return np.clip(np.where(np.isnan(whole), low, whole), low, high).astype(out.dtype.numpy)
+
+
 def saturate(x: I64, zero_point: int, low: int, high: int, dtype: DType) -> Array:
     """Add the zero point, clamp, and convert to `dtype`."""
     return np.clip(x + zero_point, low, high).astype(dtype.numpy)
@@ -297,6 +305,8 @@ def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     same_scale = scale_of(x_tensor) == scale_of(out)
     if same_scale and zero_point_of(x_tensor) == zero_point_of(out):
         return x
+    if out.quant.rounds_once and x_tensor.quant is not None:
+        return nearest_stored(dequantize(x, x_tensor.quant), out)
     scale = np.float32(scale_of(x_tensor)) * (np.float32(1) / np.float32(scale_of(out)))
     bias = np.float32(-zero_point_of(x_tensor)) * scale
     quantized = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)

@@ -68,14 +68,6 @@ def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Te
         return _codes_of(round_half_away(y * step), out)
 
 
-def nearest(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
-    """The same as ONNX defines it: divided by the scale, halves to even."""
-    real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
-    with np.errstate(all="ignore"):
-        y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
-        return _codes_of(np.rint(y / np.float32(scale_of(out))), out)
-
-
 def _codes_of(y: Array, out: Tensor) -> Array:
     """Whole f32 numbers in units of `out` as stored values; NaN is the smallest."""
     low, high = quantized_range(out.dtype)

@@ -112,12 +112,14 @@ class Quant:
     """real = scale · (stored − zero_point); per tensor (one value) or per channel of `axis`.
 
     `rounds_once`: operators round once to these values, as ONNX defines it, not twice as in TFLite.
+    `from_u8`: the file's values are u8, these plus 128; f32 arithmetic on them rounds accordingly.
     """
 
     scale: NDArray[np.float32]
     zero_point: NDArray[np.int64]
     axis: int = 0
     rounds_once: bool = False
+    from_u8: bool = False
 
     @property
     def per_channel(self) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.host.compiler.ir import nearest
 from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import (
     ARITHMETIC,
@@ -21,6 +22,7 @@ from edgekit.host.compiler.ir.checks import (
 )
 from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE
 from edgekit.host.compiler.ir.interpolated import sigmoid
+from edgekit.host.compiler.ir.nearest import rounds_once
 from edgekit.host.compiler.ir.quantization import (
     activation_range,
     add_multipliers,
@@ -71,6 +73,8 @@ class Add(Operator):
         if not out.is_quantized:
             return [_clamp_plain(a + b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        if rounds_once(out):
+            return [nearest.total(a, b, (a_tensor, b_tensor, out), self.activation)]
         factors, shift = add_multipliers(a_tensor, b_tensor, out), add_shift(out)
         a_wide = (a.astype(np.int64) - zero_point_of(a_tensor)) << shift
         b_wide = (b.astype(np.int64) - zero_point_of(b_tensor)) << shift
@@ -102,6 +106,8 @@ class Mul(Operator):
         if not out.is_quantized:
             return [_clamp_plain(a * b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        if rounds_once(out):
+            return [nearest.product(a, b, (a_tensor, b_tensor, out), self.activation)]
         product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
             b.astype(np.int64) - zero_point_of(b_tensor)
         )
@@ -136,6 +142,9 @@ class Clamp(Operator):
         if not out.is_quantized:
             return [_clamp_plain(values, self.activation)]
         x_tensor = operand(ins, 0, "input")
+        if rounds_once(out):
+            bounds = self.activation.bounds
+            return [nearest.nearest(lambda v: np.clip(v, *bounds), out, (values, x_tensor))]
         low, high = activation_range(self.activation, out)
         offset = values.astype(np.int64) - zero_point_of(x_tensor)
         scaled = quantized.ratio32(x_tensor, out).apply(offset)
@@ -170,6 +179,8 @@ class Logistic(Operator):
         source = operand(ins, 0, "input")
         if out.dtype is DType.I16:
             return [sigmoid(values, source)]
+        if rounds_once(out):
+            return [nearest.nearest(_logistic, out, (values, source))]
         return [quantized.by_real(_logistic_f32, values, source, out)]
 
     def saturation(self) -> tuple[float, float]:
@@ -215,8 +226,8 @@ class HardSwish(Operator):
         out = outs[0]
         if out.quant is not None:
             values, source = required(x, 0), operand(ins, 0, "input")
-            if out.quant.rounds_once:
-                return [quantized.nearest(hard_swish, values, source, out)]
+            if rounds_once(out):
+                return [nearest.nearest(hard_swish, out, (values, source))]
             return [quantized.hard_swish(values, source, out)]
         return [hard_swish(required(x, 0))]
 

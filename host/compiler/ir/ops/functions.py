@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import FLOATS, SIGNED, need_dtype, operand
+from edgekit.host.compiler.ir.nearest import nearest, rounds_once
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, Tensor
@@ -66,9 +67,8 @@ class Function(Operator):
     ) -> list[Array]:
         values, source = required(x, 0), operand(ins, 0, "input")
         if source.is_quantized:
-            quant = outs[0].quant
-            if quant is not None and quant.rounds_once:
-                return [quantized.nearest(self.formula, values, source, outs[0])]
+            if rounds_once(outs[0]):
+                return [nearest(self.formula, outs[0], (values, source))]
             return [self.quantized_reference(values, source, outs[0])]
         wide = values.astype(np.float64) if source.dtype in FLOATS else values
         with np.errstate(all="ignore"):

@@ -17,6 +17,7 @@ from edgekit.host.compiler.ir.checks import (
     need_known_scales,
     operand,
 )
+from edgekit.host.compiler.ir.nearest import nearest, rounds_once
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
@@ -87,6 +88,8 @@ class Binary(Operator):
         a, b, out = required(x, 0), required(x, 1), outs[0]
         left, right = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
         if self.are_quantized(left, right):
+            if rounds_once(out):
+                return [nearest(self.formula, out, (a, left), (b, right))]
             return [self.quantized_reference(a, b, left, right, out)]
         with np.errstate(all="ignore"):
             y = self.formula(a, b)

@@ -11,7 +11,7 @@ from edgekit.host.compiler.ir.ops import Binary
 from edgekit.host.compiler.ir.quantization import lookup_table
 from edgekit.host.compiler.ir.sums import is_per_channel
 from edgekit.host.compiler.ir.traits import OnQuantized
-from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
@@ -98,7 +98,7 @@ def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str,
     return {"LOOK_UP": 1 + by_channel}, "_tables" if by_channel else "_table", fields
 
 
-def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:
+def table_of_pairs(op: Operator, a: Tensor, b: Tensor, y: Tensor) -> Array:
     """Results for each pair of bytes: row a, column b, both as unsigned numbers."""
     first, second = np.meshgrid(every_value_of(a), every_value_of(b), indexing="ij")
     return op.reference([first, second], [a, b], [y])[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, UNARY_CHUNK
-from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir import nearest, ops
 from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS
 from edgekit.host.compiler.ir.fixed_point import (
     SOFTMAX_DIFF_BITS,
@@ -16,6 +16,7 @@ from edgekit.host.compiler.ir.fixed_point import (
     exp_negative,
     softmax_multiplier,
 )
+from edgekit.host.compiler.ir.nearest import rounds_once
 from edgekit.host.compiler.ir.ops import (
     Add,
     AveragePool2D,
@@ -51,6 +52,8 @@ from edgekit.host.compiler.lowering.elementwise import plain
 from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 
+_MOST_NEAREST = 2.0**21  # of values that kernels round to even
+
 
 def scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
     """A per-tensor factor as the fields `<name>_multiplier`, `<name>_left`, `<name>_right`."""
@@ -70,7 +73,8 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     y = ctx.tensor(node.outputs[0])
     types = {a.dtype, b.dtype, y.dtype}
     if isinstance(op, Sub | PRelu):
-        if not y.is_quantized or (isinstance(op, PRelu) and y.dtype is not DType.I16):
+        in_f32 = isinstance(op, PRelu) or rounds_once(y)
+        if not y.is_quantized or (in_f32 and y.dtype is not DType.I16):
             return plain.lower_binary(ctx, node)
         if calls := lower_single(ctx, node):
             return calls
@@ -85,6 +89,11 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
     if isinstance(op, Add) and y.dtype.is_quantized and (calls := lower_linear_sum(ctx, node)):
         return calls
+    rounded = None
+    if isinstance(op, Add | Mul) and rounds_once(y):
+        rounded = _nearest_fields(a, b, y, op)
+        if rounded is None:
+            return plain.lower_pairs(ctx, node, op)
     kind = {Mul: "MUL", PRelu: "PRELU"}.get(type(op), "ADD")
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
     try:
@@ -112,9 +121,11 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     else:
         if y.dtype is DType.I16:
             macros["WIDE"] = 1
-        fields |= _quantized_binary(a, b, y, op)
+        fields |= rounded or _quantized_binary(a, b, y, op)
     name = f"{y.dtype.value}_{kind.lower()}"
-    if kind == "ADD" and not y.dtype.is_float:
+    if rounded:
+        name, macros["OP_EVEN"] = f"{name}_even", 1
+    elif kind == "ADD" and not y.dtype.is_float:
         name, rights = _right_shift_macros(name, fields)
         macros |= rights
     kernel = ctx.kernel(
@@ -160,6 +171,25 @@ def _quantized_binary(
         | scalar_factor_fields(factors.b, "b")
         | scalar_factor_fields(factors.output, "y")
     )
+
+
+def _nearest_fields(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[str, Field] | None:
+    """Arguments of the kernel that rounds as ONNX Runtime does; None if there is none."""
+    low, high = quantized_range(y.dtype)
+    fields: dict[str, Field] = {"low": low, "high": high}
+    if isinstance(op, Mul):
+        product = nearest.product_form(a, b, y, op.activation)
+        if product is None or 2**16 * product.scale > _MOST_NEAREST:
+            return None
+        fields |= {"a_zero": zero_point_of(a), "b_zero": zero_point_of(b)}
+        fields |= {"y_zero": -product.shift}
+        return fields | {"a_scale": float(product.scale), "addend": float(product.addend)}
+    total = nearest.sum_form(a, b, y, op.activation)
+    if total is None or 2**8 * (total.a_scale + total.b_scale) + abs(total.addend) > _MOST_NEAREST:
+        return None
+    fields |= {"a_zero": -total.shift, "b_zero": -total.shift, "y_zero": -total.shift}
+    scales = {"a_scale": float(total.a_scale), "b_scale": float(total.b_scale)}
+    return fields | scales | {"addend": float(total.addend)}
 
 
 def _right_shift_macros(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:

@@ -11,7 +11,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS, UNSIGNED
 from edgekit.host.compiler.ir.quantization import matrix_multiplier, short_factor, zero_point_of
 from edgekit.host.compiler.ir.quantized_elementwise import quotient_factors
-from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
 from edgekit.host.compiler.lowering.common.arguments import (
     C_NAMES,
@@ -112,7 +112,7 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if isinstance(op, ops.Binary) and op.are_quantized(a, b):
-        return _quantized_binary(ctx, node, op)
+        return lower_pairs(ctx, node, op)
     kind = op.kind
     if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
         kind = "floor_div_float"
@@ -126,7 +126,7 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     return _call_map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 
 
-def _quantized_binary(ctx: Context, node: Node, op: ops.Binary) -> list[KernelCall]:
+def lower_pairs(ctx: Context, node: Node, op: Operator) -> list[KernelCall]:
     """Looks results up in a table of all pairs of quantized values."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):

@@ -94,7 +94,7 @@ def _is_u8(x: Tensor) -> bool:
 def _as_s8(x: Tensor, name: str) -> Tensor:
     """The values of a quantized u8 tensor, as s8."""
     assert x.quant is not None
-    quant = replace(x.quant, zero_point=x.quant.zero_point - 128)
+    quant = replace(x.quant, zero_point=x.quant.zero_point - 128, from_u8=True)
     return replace(x, name=name, dtype=DType.I8, quant=quant)
 
 
