@@ -172,6 +172,8 @@ def totals(rng: Rng, dtype: DType) -> Case:
     if dtype is DType.F32 and rng.random() < 0.3:
         return Case(ops.ReduceProduct((1,), keep), (tensor((3, 5, 4)),))
     kind = (ops.ReduceSum, ops.ReduceMax, ops.ReduceMin)[int(rng.integers(3))]
+    if dtype is DType.I32 and rng.random() < 0.2:
+        return Case(ops.ReduceProduct(axes, keep, saturates=bool(rng.random() < 0.7)), (x,))
     return Case(kind(axes, keep), (x,))
 
 

@@ -1,7 +1,16 @@
 /* Sums, products and extremes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN. */
+ * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN. SATURATED:
+ * products of int32_t in doubles, exact where they fit; others become the closest int32_t. */
 #include "total.h"
+
+#ifdef SATURATED
+#define SUM double
+#define RESULT(v) ((v) < INT32_MIN ? INT32_MIN : (v) <= INT32_MAX ? (TX)(v) : INT32_MAX)
+#else
+#define SUM TX
+#define RESULT(v) (v)
+#endif
 
 #define BLOCK EK_REDUCE_BLOCK
 #define RUN 256 /* rows summed separately, because adding to a large sum loses low bits */
@@ -17,8 +26,8 @@
 #endif
 
 /* Contiguous values, with BLOCK independent accumulators. */
-static TX along(const TX *x, long n) {
-    TX sum[BLOCK];
+static SUM along(const TX *x, long n) {
+    SUM sum[BLOCK];
     long width = ek_min(n, BLOCK), i = width;
     for (long j = 0; j < width; j++)
         sum[j] = x[j];
@@ -35,9 +44,9 @@ static TX along(const TX *x, long n) {
     return sum[0];
 }
 
-static TX all(const TX *x, long n) {
+static SUM all(const TX *x, long n) {
     const long most = RUN * BLOCK;
-    TX sum = along(x, ek_min(n, most));
+    SUM sum = along(x, ek_min(n, most));
     for (long i = most; i < n; i += most)
         sum = TAKE(sum, along(x + i, ek_min(n - i, most)));
     return sum;
@@ -51,9 +60,11 @@ void NAME(const void *args, long begin, long end) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
         const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
         long y_at = t / blocks * a->inner + from;
-        TX *y = (TX *)a->y + y_at, sum[BLOCK], part[BLOCK];
+        TX *y = (TX *)a->y + y_at;
+        SUM sum[BLOCK], part[BLOCK];
         if (a->inner == 1) {
-            *y = all(x, a->reduced);
+            const SUM whole = all(x, a->reduced);
+            *y = RESULT(whole);
             continue;
         }
         for (long r = 0; r < a->reduced; r += RUN) {
@@ -70,6 +81,6 @@ void NAME(const void *args, long begin, long end) {
                 sum[i] = r ? TAKE(sum[i], part[i]) : part[i];
         }
         for (long i = 0; i < n; i++)
-            y[i] = sum[i];
+            y[i] = RESULT(sum[i]);
     }
 }

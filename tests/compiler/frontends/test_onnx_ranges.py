@@ -1,4 +1,4 @@
-"""Sizes of Range and Slice that are computed from floats, against ONNX Runtime."""
+"""Sizes of Range and Slice that are computed from floats, and large products."""
 
 from __future__ import annotations
 
@@ -96,3 +96,14 @@ def test_a_bound_that_is_no_number_is_refused(width, tmp_path):
     path = save(model(nodes, [value("x", [])], ["y"], constants), tmp_path)
     with pytest.raises(InputError, match="expected constant bounds"):
         import_model(path)
+
+
+@pytest.mark.parametrize("axes", [[1], [0, 2]])
+def test_products_of_integers_saturate(axes, tmp_path):
+    x = np.random.default_rng(1).integers(-9, 10, (4, 40, 3), np.int32) | 1
+    x[0] = 0
+    reduced = node("ReduceProd", ["x"], ["p"], axes=axes, keepdims=0)
+    cast = node("Cast", ["p"], ["y"], to=onnx.TensorProto.FLOAT)
+    path = save(model([reduced, cast], [value("x", x.shape, x.dtype)], ["y"]), tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from edgekit.host.compiler.frontends.onnx import (
     attention,
@@ -198,7 +199,7 @@ ROWS: dict[str, Row] = {
     "ReduceMax": reduce.reduce_by(ops.ReduceMax),
     "ReduceMean": reduce.reduce_mean,
     "ReduceMin": reduce.reduce_by(ops.ReduceMin),
-    "ReduceProd": reduce.reduce_by(ops.ReduceProduct),
+    "ReduceProd": reduce.reduce_by(partial(ops.ReduceProduct, saturates=True)),
     "ReduceSum": reduce.reduce_by(ops.ReduceSum),
     "ReduceSumSquare": reduce.reduce_by(ops.ReduceSum, "square"),
     # Constants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -171,7 +171,7 @@ def across_channels(
 
 
 def total(
-    call: Emitter, kind: type[ops.Total], x: Tensor, axes: tuple[int, ...], keep: bool
+    call: Emitter, kind: Callable[..., ops.Total], x: Tensor, axes: tuple[int, ...], keep: bool
 ) -> Tensor:
     """One reduction per run of adjacent axes, which is what kernels support."""
     order = sorted(axes)
@@ -207,7 +207,7 @@ def _reduction_axes(call: OnnxCall, x: Tensor) -> tuple[int, ...]:
     return () if call.integer("noop_with_empty_axes", 0) else tuple(range(len(x.shape)))
 
 
-def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
+def reduce_by(kind: Callable[..., ops.Total], before: str = "", after: str = "") -> Row:
     """A reduction handler; `before` and `after` the sum: "abs", "square", "log" or "sqrt"."""
     steps: dict[str, Operator] = {"abs": ops.Abs(), "log": ops.Log(), "sqrt": ops.Sqrt()}
 

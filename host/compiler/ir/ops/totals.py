@@ -84,9 +84,12 @@ class ReduceSum(Total):
 
 @dataclass(frozen=True)
 class ReduceProduct(Total):
+    """s32 products wrap, as in LiteRT, or saturate, as in ONNX Runtime."""
+
     kind: ClassVar[str] = "reduce_product"
     arithmetic = Arithmetic.ROUNDED
     on_quantized = OnQuantized.IF_WRITTEN
+    saturates: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
@@ -103,6 +106,10 @@ class ReduceProduct(Total):
         return super().reference(x, ins, outs)
 
     def combine(self, x: Array) -> Array:
+        if self.saturates and x.dtype == np.int32:
+            low, high = _dtype_range(x)
+            exact = np.prod(x, axis=self.axes, dtype=np.float64)
+            return np.asarray(np.where(exact <= high, np.maximum(exact, low), high))
         return np.asarray(np.prod(x, axis=self.axes, dtype=x.dtype))
 
 

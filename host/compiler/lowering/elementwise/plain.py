@@ -167,11 +167,12 @@ def lower_convert(ctx: Context, node: Node) -> list[KernelCall]:
 
 
 @lowers(ops.Total)
-def lower_total(ctx: Context, node: Node) -> list[KernelCall]:
+def lower_total(ctx: Context, node: Node, saturates: bool = False) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.Total)
     macro = f"OP_{op.kind.removeprefix('reduce_').upper()}"
-    return [_call_reduction(ctx, node, op.axes, macro, op.kind)]
+    name, macros = (f"{op.kind}_saturated", {"SATURATED": 1}) if saturates else (op.kind, {})
+    return [_call_reduction(ctx, node, op.axes, macro, name, **macros)]
 
 
 @lowers(ops.ArgExtreme)

@@ -53,7 +53,7 @@ def lower_product(ctx: Context, node: Node) -> list[KernelCall]:
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, ReduceProduct)
     if not x.is_quantized:
-        return plain.lower_total(ctx, node)
+        return plain.lower_total(ctx, node, op.saturates and x.dtype is DType.I32)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
     multiplier, right = short_factor(product_multiplier(x, y, count))
     low, high = quantized_range(y.dtype)
