@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -29,7 +30,7 @@ from edgekit.host.compiler.toolchain.zig import (
     system_headers,
 )
 from edgekit.kb.targets.board import BoardProfile
-from edgekit.kb.targets.isa import Columns, Isa
+from edgekit.kb.targets.isa import Isa
 from tests.support.kernel_runs import amx_boards, x86_boards
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
@@ -54,9 +55,9 @@ def usable(simd: str) -> str:
     return simd if simd in BOARDS else "sse2"
 
 
-def with_columns(board: BoardProfile, columns: Columns) -> BoardProfile:
-    """`board` with other heights of its register tiles."""
-    changed = structs.replace(board.isa, columns=columns)
+def with_isa(board: BoardProfile, **changes: Any) -> BoardProfile:
+    """`board` with other properties of its instruction set, such as heights of register tiles."""
+    changed = structs.replace(board.isa, **changes)
 
     class Changed(BoardProfile):
         @property

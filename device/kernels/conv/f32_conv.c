@@ -13,9 +13,8 @@
 #define MR 1
 #endif
 #include "f32_conv.h"
-#include <math.h>
 #include "../gemm/f32_tile.h"
-#include "epilogue.h"
+#include "f32_finish.h"
 
 #ifndef SEGMENTS
 #define SEGMENTS EK_F32_SEGMENTS
@@ -43,38 +42,6 @@ typedef ek_f32_conv_args conv_args;
 #define CHANNELS(a) ((a)->win.c)
 #endif
 #include "rows.h"
-
-/* Stores mr x nv vectors of y starting at `at`; unless `full`, the last one is cut to `left`
- * channels. */
-EK_INLINE void finish(const int mr, const int nv, const int full, const int adds, const int clamps,
-                      const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
-                      long left) {
-    const vf low = vf_bound(a->low), high = vf_bound(a->high);
-    const long oc = a->win.oc;
-    elem *y = (elem *)a->y + pixel * a->pitch + channel;
-    const elem *residual = adds ? (const elem *)a->residual + pixel * oc + channel : NULL;
-    EK_UNROLL
-    for (int i = 0; i < mr; i++, y += a->pitch) {
-        EK_UNROLL
-        for (int j = 0; j < nv; j++) {
-            const int fits = full || j < nv - 1;
-            vf v = acc[i][j];
-            if (BIAS_LAST)
-                v += vf_load((const elem *)a->bias + channel + j * EK_VL);
-            if (adds)
-                v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
-            v = epilogue(&a->epilogue, v, channel + j * EK_VL);
-            if (clamps)
-                v = vf_clamp(v, low, high);
-            if (fits)
-                vf_store(y + j * EK_VL, v);
-            else
-                vf_store_n(y + j * EK_VL, v, left);
-        }
-        if (adds)
-            residual += oc;
-    }
-}
 
 #ifdef LONG_SUMS
 typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* for a vector of f16 */
@@ -144,9 +111,9 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
-    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
-    const int full = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
 #ifdef K_BLOCK
+    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
+    const int full = EK_VL == 1 || left >= EK_VL;
     if (a->from && full)
         partial_sums(mr, nv, 1, 0, a, acc, pixel, channel, left);
     else if (a->from)
@@ -180,21 +147,9 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
         return;
     }
 #endif
-    const int clamps = a->low > -INFINITY || a->high < INFINITY;
-    if (full && clamps && !adds)
-        finish(mr, nv, 1, 0, 1, a, acc, pixel, channel, left);
-    else if (full && clamps)
-        finish(mr, nv, 1, 1, 1, a, acc, pixel, channel, left);
-    else if (full && !adds)
-        finish(mr, nv, 1, 0, 0, a, acc, pixel, channel, left);
-    else if (full)
-        finish(mr, nv, 1, 1, 0, a, acc, pixel, channel, left);
-    else if (!adds)
-        finish(mr, nv, 0, 0, 1, a, acc, pixel, channel, left);
-    else
-        finish(mr, nv, 0, 1, 1, a, acc, pixel, channel, left);
-    epilogue_rows(&a->epilogue, (elem *)a->y + pixel * a->pitch + channel, a->pitch, mr, channel,
-                  ek_min(nv * EK_VL, a->win.oc - channel));
+    const elem *residual = a->residual;
+    finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, a->pitch,
+           residual ? residual + pixel * a->win.oc + channel : NULL, channel);
 }
 
 #ifdef NARROW_IN_REGISTERS

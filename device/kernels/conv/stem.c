@@ -3,9 +3,10 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, T (element type of the images), CONV and CONV_PIXELS (the
  * convolution kernel and its pixels per tile), and at least one of POOL (kernel of the pool that
- * follows) and CHW_CHANNELS (channels of a channels-first f32 image). Convolution rows are computed
- * twice only at thread boundaries, and image rows are converted twice only where the windows of two
- * pieces overlap. */
+ * follows) and CHW_CHANNELS (channels of a channels-first f32 image). With CHW_LINES, CONV is one
+ * of chw_conv.c, and each row of a channel becomes a line with its padding. Convolution rows are
+ * computed twice only at thread boundaries, and image rows are converted twice only where the
+ * windows of two pieces overlap. */
 #include "stem.h"
 
 void CONV(const void *, long, long);
@@ -13,6 +14,35 @@ void CONV(const void *, long, long);
 void POOL(const void *, long, long);
 #endif
 
+#ifdef CHW_LINES
+/* Makes the lines of rows [from, until), some of which may be outside the image. */
+static void image_lines(const ek_stem_args *a, long from, long until, T *restrict to) {
+    const ek_window *g = &a->conv.win;
+    const long width = ek_min(g->w, a->line - g->left);
+    for (long row = from; row < until; row++)
+        for (int c = 0; c < CHW_CHANNELS; c++, to += a->line) {
+            const long inside = row >= 0 && row < g->h ? width : 0;
+            const float *restrict x = (const float *)a->x + (c * (long)g->h + row) * g->w;
+            memset(to, 0, (size_t)g->left * sizeof *to);
+            EK_VECTOR_LOOP
+            for (long i = 0; i < inside; i++)
+                to[g->left + i] = (T)x[i];
+            memset(to + g->left + inside, 0, (size_t)(a->line - g->left - inside) * sizeof *to);
+        }
+}
+
+/* Computes rows [from, until) of the convolution's output at y. */
+static void convolve(const ek_stem_args *a, long from, long until, T *image, T *y) {
+    const ek_window *g = &a->conv.win;
+    ek_f32_conv_args part = a->conv;
+    const long top = from * g->sh - g->top;
+    image_lines(a, top, top + (until - from - 1) * g->sh + g->kh, image);
+    part.win.w = a->line;
+    part.x = image;
+    part.y = y;
+    CONV(&part, 0, until - from);
+}
+#else
 #ifdef CHW_CHANNELS
 #define STAGE 2048 /* pixels */
 
@@ -60,6 +90,7 @@ static void convolve(const ek_stem_args *a, long from, long until, T *image, T *
 #endif
     CONV(&part, 0, ((until - from) * g->ow + CONV_PIXELS - 1) / CONV_PIXELS * part.panels);
 }
+#endif
 
 #ifdef POOL
 /* Rows [from, until) of the convolution's output. */

@@ -13,5 +13,6 @@ typedef struct {
     ek_pool2d_args pool; /* if present */
     int rows;            /* output rows per pass */
     int held;            /* offset in the buffer, in elements, of the image rows */
+    int line;            /* with CHW_LINES: elements of a row of a channel with its padding */
 } ek_stem_args;
 #endif

@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.isa import Columns
+from edgekit.kb.targets.isa import LANE_REGISTERS, Columns
 from tests.support import half_cases, nna_cases
 from tests.support.gemm_cases import (
     DTYPES,
@@ -43,7 +43,7 @@ from tests.support.sanitized import (
     run,
     run_cases,
     usable,
-    with_columns,
+    with_isa,
 )
 
 pytestmark = pytest.mark.sanitizers
@@ -84,6 +84,17 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     graph = random_graph(family, 10, seed=len(family) + 2)
     inputs = inputs_of(graph)
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+def test_stems_of_padded_lines_stay_in_bounds(driver, tmp_path):
+    """Their kernel is chosen on 64-bit ARM only, but compiles for all vectors."""
+    simd = usable("avx2")
+    board = with_isa(BOARDS[simd], lanes=True, registers=LANE_REGISTERS)
+    graph = random_graph("image_stem", 10, seed=4)
+    kernels = {call.kernel for step in lower(graph, board).lowered.steps for call in step.calls}
+    assert sum("CHW_LINES" in dict(kernel.macros) for kernel in kernels) >= 3
+    inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
 
 
 @pytest.mark.parametrize("run", [2, 4])
@@ -162,7 +173,7 @@ def test_products_stay_in_bounds(simd, driver, tmp_path):
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
         few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)
-    board = with_columns(BOARDS[simd], few)
+    board = with_isa(BOARDS[simd], columns=few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
     products += [each for dtype in DTYPES for each in weights_by_few(rng, dtype)]

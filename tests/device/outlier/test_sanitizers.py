@@ -13,7 +13,7 @@ from tests.support.sanitized import (
     build_library,
     run_cases,
     usable,
-    with_columns,
+    with_isa,
 )
 
 pytestmark = pytest.mark.sanitizers
@@ -27,7 +27,7 @@ _OTHERS = ("nna", "sparse_", "ek_spm")  # unrelated parts of the library
 def test_products_stay_in_bounds(simd, tmp_path):
     simd = usable(simd)
     # Few rows per tile: tall AMX tiles take minutes to compile with sanitizers and test no more.
-    board = with_columns(BOARDS[simd], Columns(f32=(3, 2), i8=(3, 2)))
+    board = with_isa(BOARDS[simd], columns=Columns(f32=(3, 2), i8=(3, 2)))
     rng = np.random.default_rng(len(simd))
     cases = [random_case(rng) for _ in range(250)]
     needed = [unit for unit in units(board) if not unit.name.startswith(_OTHERS)]

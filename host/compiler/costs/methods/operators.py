@@ -47,6 +47,7 @@ Family = Literal[
     "winograd",
     "depthwise",
     "wide",  # 16-bit images
+    "lines",  # channels-first images of few channels, row by row: conv/chw_conv.c
     "unpacked",  # both operands unpacked: product/matmul.c
     "packed",  # computed operands, packed at run time: product/packed.c
     "streamed",  # a few rows by a matrix that is read once, in place: product/streamed.c

@@ -14,6 +14,7 @@ from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
+from edgekit.host.compiler.lowering.conv.chw_conv import line_width, lower_chw_conv
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
 from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
@@ -49,8 +50,10 @@ def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
             behind = round_up(size, ALIGN) // made.dtype.bytes
         need = behind
         if conv is not members[0]:
-            need += (
-                min(_input_rows(ctx, conv, lines), image.shape[1]) * image.shape[2] * image.shape[3]
+            above = _input_rows(ctx, conv, lines)
+            width = line_width(ctx, conv)
+            need += image.shape[3] * (
+                above * width if width else min(above, image.shape[1]) * image.shape[2]
             )
         need *= made.dtype.bytes
         if need > CHAIN_BYTES or (fitting and need > _HELD):
@@ -75,7 +78,8 @@ def lower_stem(ctx: Context, node: Node) -> list[KernelCall]:
         raise UnsupportedFormError("a stem whose rows do not fit the kernel's buffer")
     conv = next(n for n in members if isinstance(n.op, ops.Conv2D))
     dtype = ctx.tensor(node.outputs[0]).dtype
-    (product,) = lower_conv2d(inner, conv)
+    width = line_width(inner, conv) if conv is not members[0] else None
+    product = lower_chw_conv(inner, conv) if width else lower_conv2d(inner, conv)[0]
     # All channels of a pixel come before the next pixel.
     own: dict[str, Field] = {**product.fields, "panel_outer": 0}
     fields: dict[str, Field] = {"rows": pieces.rows, "held": pieces.held, "conv": own}
@@ -84,6 +88,9 @@ def lower_stem(ctx: Context, node: Node) -> list[KernelCall]:
         "CONV": product.kernel.symbol,
         "CONV_PIXELS": dict(product.kernel.macros)["MR"],
     }
+    if width:
+        fields["line"] = width
+        macros["CHW_LINES"] = 1
     if conv is not members[0]:
         fields["x"] = Value(str(node.inputs[0]))
         own["x"] = None

@@ -1,0 +1,83 @@
+/* What follows the sums of a float convolution's tile: bias, residual, function, clamp, stores.
+ *
+ * Before inclusion: MR, NV (the largest tile) and epilogue.h. */
+#ifndef EK_CONV_F32_FINISH_H
+#define EK_CONV_F32_FINISH_H
+#include <math.h>
+#include "epilogue.h"
+#include "f32_conv.h"
+
+/* Whether all sums are finished before the first is stored. A load may not be moved above a store,
+ * so cores in order would wait for each step of one vector before the next vector begins, and f16
+ * would load its bias for each row. */
+#if EK_IN_ORDER || BIAS_LAST
+#define STORES_LAST 1
+#else
+#define STORES_LAST 0
+#endif
+
+EK_INLINE void store_sum(const int whole, ek_real *y, vf v, long left) {
+    if (whole)
+        vf_store(y, v);
+    else
+        vf_store_n(y, v, left);
+}
+
+EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int adds,
+                           const int clamps, const ek_f32_conv_args *a, vf acc[MR][NV], ek_real *y,
+                           long pitch, const ek_real *residual, long channel, long left) {
+    const vf low = vf_bound(a->low), high = vf_bound(a->high);
+    const long oc = a->win.oc;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            const int whole = full || j < nv - 1;
+            vf v = acc[i][j];
+            if (BIAS_LAST)
+                v += vf_load((const ek_real *)a->bias + channel + j * EK_VL);
+            if (adds)
+                v += whole ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
+            v = epilogue(&a->epilogue, v, channel + j * EK_VL);
+            if (clamps)
+                v = vf_clamp(v, low, high);
+            acc[i][j] = v;
+            if (!STORES_LAST)
+                store_sum(whole, y + i * pitch + j * EK_VL, v, left);
+        }
+        if (adds)
+            residual += oc;
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr && STORES_LAST; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            store_sum(full || j < nv - 1, y + i * pitch + j * EK_VL, acc[i][j], left);
+    }
+}
+
+/* Finishes mr x nv vectors of y at `channel`, rows of `pitch` elements; `residual` is NULL or what
+ * is added to them. The last vector is cut to the channels that exist. */
+EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf acc[MR][NV],
+                      ek_real *y, long pitch, const ek_real *residual, long channel) {
+    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
+    const int full = EK_VL == 1 || left >= EK_VL, adds = residual != NULL;
+    const int clamps = a->low > -INFINITY || a->high < INFINITY;
+#define FINISH(full, adds, clamps)                                                                 \
+    finish_sums(mr, nv, full, adds, clamps, a, acc, y, pitch, residual, channel, left)
+    if (full && clamps && !adds)
+        FINISH(1, 0, 1);
+    else if (full && clamps)
+        FINISH(1, 1, 1);
+    else if (full && !adds)
+        FINISH(1, 0, 0);
+    else if (full)
+        FINISH(1, 1, 0);
+    else if (!adds)
+        FINISH(0, 0, 1);
+    else
+        FINISH(0, 1, 1);
+#undef FINISH
+    epilogue_rows(&a->epilogue, y, pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
+}
+#endif
