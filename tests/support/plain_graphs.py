@@ -359,14 +359,6 @@ def layer_norm(rng: Rng, dtype: DType) -> Case:
     return Case(ops.LayerNorm(axes, 10.0 ** -pick(rng, (1, 3, 5))), (tensor(shape, dtype), *terms))
 
 
-def quantize_even(rng: Rng, dtype: DType) -> Case:
-    """Every other constant lies halfway between two quantized values."""
-    halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.25)
-    x = constant(halves) if rng.random() < 0.7 else tensor((257,))
-    q = quant(0.5, int(rng.integers(0, 100)))
-    return Case(ops.Quantize(dtype, True), (x,), q)
-
-
 def fake_quantize(rng: Rng, dtype: DType) -> Case:
     return Case(ops.FakeQuantize(), (tensor((3, pick(rng, (1, 5, 16, 33, 300))), dtype),))
 
@@ -398,5 +390,4 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)),
     "viewed_matmul": (viewed_matmul, (DType.F32,)),
     "layer_norm": (layer_norm, (DType.F32,)),
-    "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

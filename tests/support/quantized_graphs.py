@@ -180,6 +180,14 @@ def wide_conv(rng: Rng) -> Case:
     return Case(op, (x, weights, term), quant(float(rng.uniform(1e-4, 1e-2))))
 
 
+def quantize_even(rng: Rng, dtype: DType) -> Case:
+    """Every other constant lies halfway between two quantized values."""
+    halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.25)
+    x = constant(halves) if rng.random() < 0.7 else tensor((257,))
+    q = quant(0.5, int(rng.integers(0, 100)))
+    return Case(ops.Quantize(dtype, True), (x,), q)
+
+
 _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
     "quantized_function": (function, (*_8BIT, DType.I16)),
@@ -190,4 +198,5 @@ FAMILIES = {
     "wide": (wide, (DType.I16,)),
     "wide_conv": (wide_conv, (None,)),
     "quantized_totals": (totals, (*_8BIT, DType.I16)),
+    "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

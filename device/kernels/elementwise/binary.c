@@ -2,8 +2,8 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD, OP_MUL
  * or OP_PRELU. OP_EVEN: 8-bit values are computed in f32 and rounded once, halves to even, as ONNX
- * Runtime does. For other quantized sums with all factors at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
- * right shift is 0. */
+ * Runtime does. For other quantized sums with all factors at most 1/2, A_RIGHT and B_RIGHT: 0 if
+ * a's (b's) right shift is 0. */
 #include "binary.h"
 
 #ifdef FLOAT_X
