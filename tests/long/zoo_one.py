@@ -140,7 +140,7 @@ def distance(
         if not y.size:
             continue
         spread = max(apart(m[number], wanted) for m in moved)
-        floor = _FLOOR * float(np.abs(wanted.astype(np.float64)).max())
+        floor = _FLOOR * float(np.abs(np.nan_to_num(wanted.astype(np.float64))).max())
         allowed = _MARGIN * spread + (floor if wanted.dtype.kind == "f" else _CODES)
         ratio = apart(y, wanted) / max(allowed, 1e-7)
         if not ratio <= 1:
@@ -156,7 +156,7 @@ def apart(a: Any, b: Any) -> float:
 
 def nudged(inputs: Arrays, rng: np.random.Generator, nudge: float) -> Arrays:
     return {
-        name: (x * (1 + rng.uniform(-nudge, nudge, x.shape))).astype(x.dtype)
+        name: np.asarray(x * (1 + rng.uniform(-nudge, nudge, x.shape)), x.dtype)
         if x.dtype.kind == "f"
         else x
         for name, x in inputs.items()
