@@ -16,7 +16,9 @@ _COLORS = {"é": (255, 0, 0), "\u3000": (0, 255, 0), "c": (0, 0, 255), None: (0,
 _SIDE, _HEIGHT, _WIDTH = 12, 48, 96
 
 
-def line_reader(folder, width=_WIDTH, metadata=True, perm=(0, 2, 1), height=_HEIGHT):
+def line_reader(
+    folder, width=_WIDTH, metadata=True, perm=(0, 2, 1), height=_HEIGHT, outputs=("y",)
+):
     """Sees a character by the color of each 12 columns; blue is first in its channels."""
     weights = np.full((3, 5), -20, np.float32)
     for number, channel in enumerate((2, 1, 0), 1):
@@ -29,7 +31,7 @@ def line_reader(folder, width=_WIDTH, metadata=True, perm=(0, 2, 1), height=_HEI
         node("MatMul", ["t", "w"], ["y"]),
     ]
     constants = {"two": np.array([2]), "w": weights}
-    made = model(nodes, [value("x", ["batch", 3, height, width])], ["y"], constants)
+    made = model(nodes, [value("x", ["batch", 3, height, width])], outputs, constants)
     if metadata:
         entry = made.metadata_props.add()
         entry.key, entry.value = "character", "é\n\u3000\nc"
@@ -77,6 +79,15 @@ def test_an_open_width_is_that_of_a_usual_line(edgekit, home):
     path = line_reader(home, width="width")
     done = edgekit("compile", path, "-o", "x.ekb")
     assert done.code == 0 and "open shapes are x=1,3,48,320, for a line of text" in done.err
+
+
+def test_a_model_of_tables_is_not_proposed_the_size_of_a_line(edgekit, home):
+    """PaddleOCR's list parts of tables as characters, and have the places of cells as well."""
+    path = line_reader(home, width="width", outputs=["y", "t"])
+    done = edgekit("compile", path, "-o", "x.ekb")
+    assert (
+        done.code == 2 and "for a line of text" not in done.err and "--input-shape x=" in done.err
+    )
 
 
 def test_characters_of_a_file_and_without_one(edgekit, home):

@@ -93,7 +93,9 @@ def _proposals(
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
     reads = options.task == OCR or any(character_files(path))
-    if listed_characters(path) or (reads and extents[0] in HEIGHTS):
+    # Models of tables list the parts of tables as characters, but have places as another output.
+    listed = listed_characters(path) and len(outline_model(path).outputs) == 1
+    if listed or (reads and extents[0] in HEIGHTS):
         pairs = zip(extents, _LINE, strict=True)
         sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
         yield {first.name: (1, 3, *sizes)}, "for a line of text"
