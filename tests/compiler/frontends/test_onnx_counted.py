@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
-from tests.support.counted_rows import N, agrees, counts, saved
+from tests.support.counted_rows import PAIR, N, agrees, both, counts, saved
 from tests.support.onnx_models import node, value
 
 # The number of elements of x that are not 0, as one element of a shape.
@@ -92,3 +92,55 @@ def test_rows_of_several_counts_are_joined(parts, axis, tmp_path):
     path = saved(tmp_path, nodes, constants, inputs)
     for x, z in zip(counts(0, 6, N), counts(5, 0, N), strict=True):
         agrees(path, {"x": x["x"], "z": z["x"]})
+
+
+def test_ranges_of_two_types_to_one_limit_have_the_same_rows(tmp_path):
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], axes=[0], keepdims=0),
+        node("Cast", ["most"], ["count"], to=7),
+        node("Range", ["none", "count", "step"], ["integers"]),
+        node("Cast", ["count"], ["limit"], to=1),
+        node("Range", ["zero", "limit", "one"], ["numbers"]),
+        node("Cast", ["integers"], ["floats"], to=1),
+        node("Mul", ["floats", "numbers"], ["y"]),
+    ]
+    constants = {"none": np.array(0), "step": np.array(1), "zero": np.float32(0)}
+    path = saved(tmp_path, nodes, {**constants, "one": np.float32(1)})
+    for most in (1, 3.7, 8):
+        agrees(path, {"x": np.full(N, most, np.float32)}, max_rows=8)
+
+
+def test_rows_expanded_to_their_own_number_stay(tmp_path):
+    """As PyTorch's newer exporter does with what it puts back by a mask."""
+    nodes = [
+        node("Greater", ["x", "limit"], ["mask"]),
+        node("NonZero", ["mask"], ["places"]),
+        node("Transpose", ["places"], ["at"]),
+        node("GatherND", ["x", "at"], ["large"]),
+        node("Reshape", ["mask", "flat"], ["line"]),
+        node("Cast", ["line"], ["numbers"], to=7),
+        node("ReduceSum", ["numbers"], ["count"]),
+        node("Expand", ["large", "count"], ["same"]),
+        node("Neg", ["same"], ["negative"]),
+        node("ScatterND", ["x", "at", "negative"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, {"limit": np.float32(0.9), "flat": np.array([-1])})
+    for x in counts(0, 6, N):
+        agrees(path, x)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_elements_of_rows_that_are_written_by_index(axis, tmp_path):
+    nodes = [*PAIR[:3], node("Slice", ["pairs", "first", "ends", "ends"], ["column"])]
+    nodes += [node("Cast", ["column"], ["zeros"], to=7), node("Neg", ["column"], ["new"])]
+    nodes.append(node("ScatterElements", ["pairs", "zeros", "new"], ["y"], axis=axis))
+    path = saved(tmp_path, nodes, {**both(), "ends": np.array([1])})
+    for x in counts(1, 6, N):
+        agrees(path, x)
+
+
+def test_elements_that_are_written_along_the_rows_are_refused(tmp_path):
+    nodes = [*PAIR[:3], node("Cast", ["pairs"], ["zeros"], to=7)]
+    nodes.append(node("ScatterElements", ["pairs", "zeros", "pairs"], ["y"]))
+    with pytest.raises(InputError, match="found ScatterElements"):
+        import_model(saved(tmp_path, nodes, both()))

@@ -36,10 +36,6 @@ from edgekit.host.errors import InputError
 Windows = Callable[[int], Window | None]  # by axis
 
 
-def _unknown_window(_axis: int) -> Window | None:
-    return None
-
-
 class Bounded:
     """Tracks the tensors of an import that have filler rows, by name."""
 
@@ -70,7 +66,7 @@ class Bounded:
         """Declares that `x` has as many valid rows as other tensors if `count`, one integer, is
         their number and `x` has their bound; returns whether it is so."""
         for rows in {r.length.name: r for r in self._rows.values()}.values():
-            if rows.bound == x.shape[0] and distance(self._builder, rows.length, count) == 0:
+            if rows.bound in x.shape and distance(self._builder, rows.length, count) == 0:
                 self._rows[x.name] = rows
                 return True
         return False
@@ -120,7 +116,7 @@ class Bounded:
 
     def follow(
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
-        run: Run, axis: int = -1, window: Windows = _unknown_window,
+        run: Run, axis: int = -1, window: Windows = lambda _: None,
         product: Product | None = None,
     ) -> None:  # fmt: skip
         """Propagates rows through a node just emitted. `outs`: each output under its names; `run`
@@ -337,6 +333,10 @@ class Bounded:
     ) -> bool:
         """Whether the operator works only along axes other than that of the bounded rows."""
         rows = self._rows.get(given[0].name) if given else None
+        if rows is not None and op in self._rules.elementwise:
+            same = {(self._rows.get(t.name, rows).root, *self.axes(t)) for t in given}
+            (at, *_) = self.axes(given[0]) or (axis,)
+            return len(same) == 1 and axis % len(given[0].shape) != at
         if rows is None or any(t.name in self._rows for t in given[1:]):
             return False
         if self._ranked(op, given, axis) is not None:

@@ -220,7 +220,24 @@ def _ceil_finite(value: float) -> float:
 def distance(builder: GraphBuilder, a: Tensor, b: Tensor) -> int | None:
     """b − a of two computed one-element tensors, if it is known."""
     (root, first), (other, last) = _steps_from(builder, a), _steps_from(builder, b)
-    return last - first if root == other else None
+    if root == other or (a.shape == b.shape and _computes_same(builder, root, other, _DEPTH)):
+        return last - first
+    return None
+
+
+def _computes_same(builder: GraphBuilder, a: str, b: str, depth: int) -> bool:
+    """Whether the nodes that produce two tensors compute the same from the same operands."""
+    if a == b or not depth:
+        return a == b
+    first, second = builder.producer(a), builder.producer(b)
+    if first is None or second is None or first.op != second.op:
+        return False
+    if len(first.inputs) != len(second.inputs) or len(first.outputs) != 1:
+        return False
+    return all(
+        x is not None and y is not None and _computes_same(builder, x, y, depth - 1)
+        for x, y in zip(first.inputs, second.inputs, strict=True)
+    )
 
 
 def _steps_from(builder: GraphBuilder, x: Tensor) -> tuple[str, int]:

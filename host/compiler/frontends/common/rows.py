@@ -77,6 +77,7 @@ class Rules:
     # Operators along an axis, with the filler that leaves the results of valid rows alone.
     ranked: Mapping[str, float] = field(default_factory=dict)
     tuples: frozenset[str] = frozenset()  # gather from or scatter to operand 0 by tuples of indices
+    elementwise: frozenset[str] = frozenset()  # move elements of all operands along one axis
     scatters: frozenset[str] = frozenset()  # those that scatter the rows of operand 2
     # Operators on windows of an image, operand 0, with what is behind its edge; None is the last
     # pixel.

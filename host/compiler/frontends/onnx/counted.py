@@ -40,6 +40,9 @@ def expand(call: OnnxCall) -> Tensor:
     if call.x(1).data is not None:
         return shape.expand(call)
     x, sizes = call.x(0), _computed_sizes(call, call.x(1))
+    at = sizes.axis + len(x.shape) - len(sizes.shape)
+    if at in call.bounded.axes(x) and call.bounded.add_alike(x, sizes.count):
+        return x  # as many rows as it has
     rank = max(len(x.shape), len(sizes.shape))
     x = call.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
     ahead = rank - len(sizes.shape)

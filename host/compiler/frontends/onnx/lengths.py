@@ -140,10 +140,31 @@ def arange(call: OnnxCall) -> Tensor:
         return call.convert(values, kind)
     found = call.convert(call.emit(ops.Where(), there, values, call.scalar(0, values)), kind)
     counts = start.data is not None and start.data == 0 and delta.data is not None
-    if counts and delta.data == 1 and call.bounded.add_alike(found, limit):
+    counts = counts and delta.data == 1
+    if counts and call.bounded.add_alike(found, limit):
         return found
     needed = _needed_rows(call, start, limit, delta) if capped else None
-    return call.counted(found, length_of(call, there), 0, needed)
+
+    def made() -> list[Tensor]:
+        return [length_of(call, there)]
+
+    # Ranges to one limit have the same rows, whatever their type: where f32 rounds an integer,
+    # there are more than any buffer has.
+    alone = not counts or call.builder.repeats > 1
+    key = ("range", _integer_source(call, limit).name, count)
+    (length,) = made() if alone else call.builder.once(key, made)
+    return call.counted(found, length, 0, needed)
+
+
+def _integer_source(call: OnnxCall, x: Tensor) -> Tensor:
+    """The integer that was converted to `x`, in its first type."""
+    while (node := call.builder.producer(x.name)) is not None:
+        source = call.builder.tensor(node.inputs[0]) if node.inputs and node.inputs[0] else x
+        converted = isinstance(node.op, ops.Convert) and not source.dtype.is_float
+        if source.elements != 1 or not (converted or isinstance(node.op, ops.Reshape)):
+            break
+        x = source
+    return x
 
 
 def _needed_rows(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
