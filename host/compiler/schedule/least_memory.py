@@ -6,6 +6,7 @@ the least peak matters per set. This is exact, and visits sets instead of orders
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from edgekit.host.compiler.schedule.orders import bits, first_ready, masks, ready_after
@@ -32,7 +33,8 @@ class _State:
         return found[::-1]
 
 
-def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
+@functools.lru_cache(maxsize=512)  # parts of a graph that is split several times
+def least_memory(problem: Problem, width: int) -> tuple[tuple[int, ...], bool]:
     """Returns the order, and whether it is proven: no level had more than `width` sets.
 
     Among equals, prefers one close to the importer's order.
@@ -54,7 +56,7 @@ def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
             following = {s.done: s for s in best}
         level = following
     (last,) = level.values()
-    return last.order(), proved
+    return tuple(last.order()), proved
 
 
 def _next_states(problem: Problem, needs: list[int], state: _State) -> list[_State]:

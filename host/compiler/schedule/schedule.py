@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 
 from edgekit.host.compiler.costs.model import NNA, CostModel
 from edgekit.host.compiler.ir.types import Graph, Node
@@ -119,8 +118,7 @@ def schedule(
         if options.order == "import":
             found, why = keep_order(problem), "the importer's"
         else:
-            random = Random(f"{options.random_seed} {start}")
-            found = find_order(problem, objective, random, effort)
+            found = find_order(problem, objective, f"{options.random_seed} {start}", effort)
         if options.order == "search" and remembered:
             row = remembered.get(part_key(graph, (start, end)))
             found, why = measured_order(problem, found, row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -86,13 +87,15 @@ def given_order(problem: Problem, order: Sequence[int], found: FoundOrder) -> Fo
     )
 
 
+@functools.lru_cache(maxsize=512)  # parts of a graph that is planned several times
 def find_order(
-    problem: Problem, objective: Objective, random: Random, effort: Effort = USUAL
+    problem: Problem, objective: Objective, seed: str, effort: Effort = USUAL
 ) -> FoundOrder:
     """Returns the best order by `objective`; ties are broken by the other objective.
 
     The importer's order is kept if nothing is better.
     """
+    random = Random(seed)
     if problem.dag.size > effort.size:
         return keep_order(problem)
     given = _evaluate_order(problem, range(problem.dag.size))

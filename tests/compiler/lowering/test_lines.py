@@ -52,6 +52,15 @@ def test_all_sums_get_tflites_quantized_values(dtype, real, zero, counts):
     assert found >= 3
 
 
+def test_an_equal_layer_of_another_plan_is_not_searched_again():
+    y = tensor((1, 1, 1, 2), DType.I8, quant(0.1, -128))
+    first, again = (
+        lines_of(multiplier_of(np.array([0.4, 0.01])), np.array([-9, 0]), np.array([9, 900]), y)
+        for _ in range(2)
+    )
+    assert first is not None and again is first
+
+
 def test_each_channel_has_a_line_of_its_own():
     y = tensor((1, 1, 1, 5), DType.I8, quant(0.1, -128))
     factor = multiplier_of(np.array([0.4, 0.01, 0.002, 0.03, 0.11]))

@@ -17,6 +17,7 @@ maps the zero of the first line to an integer up to less than that excess.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +30,7 @@ _LEAST_BITS = 0x4B000000
 _ZERO = 3 << 22  # the float for quantized value 0: its low 16 bits are zero
 _MOST_SHIFT = 14
 _SLOPES = np.arange(-4, 5, dtype=np.int32)  # offsets in ulps from the factor to try as slopes
-_NEAR = np.arange(-4, 5)  # offsets from the real-valued step that include TFLite's step
+_NEAR = 4  # TFLite's step is at most so far from the real-valued one
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,15 @@ class Lines:
     slope: Array  # f32 [n]
     offset: Array  # f32 [n]
     second: tuple[Array, Array] | None = None  # slope and offset
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """The range of quantized values, and their zero point."""
+
+    low: int
+    high: int
+    zero: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +94,29 @@ def lines_of(
     if span >= _END - _LEAST or np.any(factor.shift > 0) or np.any(factor.multiplier == 0):
         return None
     each = np.zeros(least.shape, np.int32)
-    factor = Multiplier(factor.multiplier + each, factor.shift + each)
-    steps = _steps_of(factor, least, most, y)
+    parts = (factor.multiplier + each, factor.shift + each)
+    ends = (least.astype(np.int64), most.astype(np.int64))
+    codes = _Codes(*quantized_range(y.dtype), zero_point_of(y))
+    return _lines_of(*(v.tobytes() for v in (*parts, *ends)), codes, count)
+
+
+@functools.lru_cache(maxsize=512)  # layers of a model, whose graph is planned several times
+def _lines_of(
+    multiplier: bytes, shift: bytes, first: bytes, last: bytes, codes: _Codes, count: int
+) -> Lines | None:
+    factor = Multiplier(np.frombuffer(multiplier, np.int32), np.frombuffer(shift, np.int32))
+    least, most = np.frombuffer(first, np.int64), np.frombuffer(last, np.int64)
+    steps = _steps_of(factor, least, most, codes)
     real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
-    lines = _fit_lines(real, steps.code - 0.5, steps, _ZERO + zero_point_of(y) + each)
-    if count > 1 and (lines is None or not _lines_are_exact(lines, factor, steps, y)):
-        lines = _in_two(factor, steps, y)
-    return lines if lines is not None and _lines_are_exact(lines, factor, steps, y) else None
+    zero = np.full(least.shape, _ZERO + codes.zero, np.int32)
+    lines = _fit_lines(real, steps.code - 0.5, steps, zero)
+    if lines is not None and _lines_are_exact(lines, factor, steps, codes):
+        return lines
+    lines = _in_two(factor, steps, codes) if count > 1 else None
+    return lines if lines is not None and _lines_are_exact(lines, factor, steps, codes) else None
 
 
-def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
+def _in_two(factor: Multiplier, steps: _Steps, codes: _Codes) -> Lines | None:
     """Fits one line to the first rounding and one to the second, which divides by 2^shift.
 
     The second slope is too large by a factor of 1 + 2^-(shift + 8): enough to round halves away
@@ -110,18 +133,22 @@ def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
     if lines is None:
         return None
     slope = np.ldexp(1 + np.ldexp(1.0, -8 - shift), -shift).astype(np.float32)
-    offset = _ZERO + zero_point_of(y) - ((_ZERO + excess - rest) >> shift)
+    offset = _ZERO + codes.zero - ((_ZERO + excess - rest) >> shift)
     return replace(lines, second=(slope, offset.astype(np.float32)))
 
 
-def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Steps:
-    low, high = quantized_range(y.dtype)
-    code = np.arange(low + 1, high + 1, dtype=np.int64)[:, None] - zero_point_of(y)
+def _steps_of(factor: Multiplier, least: Array, most: Array, codes: _Codes) -> _Steps:
+    code = np.arange(codes.low + 1, codes.high + 1, dtype=np.int64)[:, None] - codes.zero
     real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
     about = np.clip(np.floor((code - 0.5) / real), least - 8, most + 8).astype(np.int64)
-    near = about + _NEAR[:, None, None]
-    reached = (factor.apply(near) >= code).argmax(axis=0)[None]
-    return _Steps(code, np.take_along_axis(near, reached, axis=0)[0], least, most)
+    before, step = about - _NEAR - 1, about + _NEAR + 1  # the step is behind `before`
+    for _ in range((2 * _NEAR + 1).bit_length()):
+        middle = (before + step) // 2
+        reached = factor.apply(middle) >= code
+        before, step = np.where(reached, before, middle), np.where(reached, middle, step)
+    # Steps that are not there are out of range, where any sum does.
+    step = np.where(step > about + _NEAR, about - _NEAR, np.maximum(step, about - _NEAR))
+    return _Steps(code, step, least, most)
 
 
 def _fit_lines(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
@@ -193,14 +220,15 @@ def _first_between(factor: int, modulus: int, low: int, high: int) -> int | None
     return None if turns is None else -(-(low + modulus * turns) // factor)
 
 
-def _lines_are_exact(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
+def _lines_are_exact(lines: Lines, factor: Multiplier, steps: _Steps, codes: _Codes) -> bool:
     """True if the quantized values match on both sides of each step and at both ends."""
     above, below = np.minimum(steps.above, steps.most), np.maximum(steps.below, steps.least)
     sums = np.concatenate([above, below, steps.least[None], steps.most[None]])
     found = outputs_of(lines, sums)
-    low, high = quantized_range(y.dtype)
-    expected = np.clip(factor.apply(sums) + zero_point_of(y), low, high)
-    return found is not None and np.array_equal(np.clip(found, low, high), expected)
+    if found is None:
+        return False
+    expected = np.clip(factor.apply(sums) + codes.zero, codes.low, codes.high)
+    return np.array_equal(np.clip(found, codes.low, codes.high), expected)
 
 
 def outputs_of(lines: Lines, sums: Array) -> Array | None:
