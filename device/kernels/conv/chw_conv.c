@@ -8,10 +8,6 @@
  * elements for all vectors of the last tile. */
 #include "f32_finish.h"
 
-#ifndef EK_IN_ORDER
-#define EK_IN_ORDER 0
-#endif
-
 #define SPAN ((MR - 1) * STEP + TAPS)
 #define VECTORS ((SPAN + EK_VL - 1) / EK_VL)
 

@@ -3,18 +3,17 @@
  * Before inclusion: MR, NV (the largest tile) and epilogue.h. */
 #ifndef EK_CONV_F32_FINISH_H
 #define EK_CONV_F32_FINISH_H
+#ifndef EK_IN_ORDER
+#define EK_IN_ORDER 0
+#endif
 #include <math.h>
 #include "epilogue.h"
 #include "f32_conv.h"
 
-/* Whether all sums are finished before the first is stored. A load may not be moved above a store,
- * so cores in order would wait for each step of one vector before the next vector begins, and f16
- * would load its bias for each row. */
-#if EK_IN_ORDER || BIAS_LAST
-#define STORES_LAST 1
-#else
-#define STORES_LAST 0
-#endif
+/* Whether all sums of a tile are finished before the first is stored. A load may not be moved above
+ * a store, so cores in order would wait for each step of one vector before the next vector begins,
+ * and f16 would load its bias for each row. Tiles that need all 32 registers would spill sums. */
+#define STORES_LAST(mr, nv) ((EK_IN_ORDER || BIAS_LAST) && (mr) * (nv) + (mr) + 2 * (nv) <= 32)
 
 EK_INLINE void store_sum(const int whole, ek_real *y, vf v, long left) {
     if (whole)
@@ -28,6 +27,7 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
                            long pitch, const ek_real *residual, long channel, long left) {
     const vf low = vf_bound(a->low), high = vf_bound(a->high);
     const long oc = a->win.oc;
+    const int last = STORES_LAST(mr, nv);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
@@ -41,15 +41,16 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
             v = epilogue(&a->epilogue, v, channel + j * EK_VL);
             if (clamps)
                 v = vf_clamp(v, low, high);
-            acc[i][j] = v;
-            if (!STORES_LAST)
+            if (last)
+                acc[i][j] = v;
+            else
                 store_sum(whole, y + i * pitch + j * EK_VL, v, left);
         }
         if (adds)
             residual += oc;
     }
     EK_UNROLL
-    for (int i = 0; i < mr && STORES_LAST; i++) {
+    for (int i = 0; i < mr && last; i++) {
         EK_UNROLL
         for (int j = 0; j < nv; j++)
             store_sum(full || j < nv - 1, y + i * pitch + j * EK_VL, acc[i][j], left);
