@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
-from edgekit.host.compiler.transforms.passes.regroup import regroup
+from edgekit.host.compiler.transforms.passes.regroup import order_within_groups, regroup
 
 Order = tuple[int, ...]
 
@@ -293,13 +293,16 @@ def _push_slice(push: _Push, node: Node, op: Operator, views: list[View]) -> boo
 def _push_reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Reshape)
     view = views[0]
+    order = order_within_groups(view.shape, view.order, op.shape)
+    if order is not None:
+        view = push.ordered(view, order)
     kept = regroup(view.shape, view.order, op.shape)
     if kept is None:
         return False
     if kept.shape == view.tensor.shape and push.keeps_type(node, view):
         push.reuse(node, View(view.tensor, kept.order))
     else:
-        push.emit(node, ops.Reshape(kept.shape), views, [kept.order])
+        push.emit(node, ops.Reshape(kept.shape), [view], [kept.order])
     return True
 
 

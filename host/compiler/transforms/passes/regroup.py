@@ -48,6 +48,26 @@ def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | N
     return Regrouped(tuple(target[i] for i in axes), tuple(place[i] for i in range(len(target))))
 
 
+def order_within_groups(
+    seen: Shape, order: tuple[int, ...], target: Shape
+) -> tuple[int, ...] | None:
+    """The order in which `regroup` reshapes such a view if axes move only next to each other, as
+    in a shuffle of channels; None if merged axes have others between them in memory."""
+    groups = _match_axis_groups(seen, target)
+    if groups is None:
+        return None
+    lies = sorted(order[i] for i in range(len(seen)) if seen[i] != 1)
+    made = list(order)
+    for group in groups:
+        places = sorted(order[i] for i in group.before)
+        first = lies.index(places[0])
+        if lies[first : first + len(places)] != places:
+            return None
+        for axis, place in zip(group.before, places, strict=True):
+            made[axis] = place
+    return tuple(made)
+
+
 def _match_axis_groups(seen: Shape, target: Shape) -> list[_Group] | None:
     """Minimal groups of axes with equal products, ignoring axes of size 1."""
     if math.prod(seen) != math.prod(target) or 0 in seen:

@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
-from edgekit.host.compiler.transforms.passes.regroup import regroup
+from edgekit.host.compiler.transforms.passes.regroup import order_within_groups, regroup
 from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(11)
@@ -86,6 +86,27 @@ def test_a_channel_shuffle_moves_nothing_but_its_halves(tmp_path):
     assert _both(nodes, constants, tmp_path) == 2
 
 
+def test_a_channel_shuffle_of_images_stays_channels_last(tmp_path):
+    """As torchvision exports it: reshape → transpose → reshape → slices."""
+    constants = {
+        "to": np.array([1, 2, 4, 6, 10], np.int64), "back": np.array([1, 8, 6, 10], np.int64),
+        "zero": np.array([0], np.int64), "four": np.array([4], np.int64),
+        "eight": np.array([8], np.int64), "one": np.array([1], np.int64),
+        "half": _weights(8, 4, 1, 1),
+    }  # fmt: skip
+    nodes = [
+        node("Reshape", ["c", "to"], ["r"]),
+        node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3, 4]),
+        node("Reshape", ["t", "back"], ["u"]),
+        node("Slice", ["u", "zero", "four", "one"], ["a"]),
+        node("Slice", ["u", "four", "eight", "one"], ["b"]),
+        node("Conv", ["a", "half"], ["ca"]),
+        node("Conv", ["b", "half"], ["cb"]),
+        node("Add", ["ca", "cb"], ["y"]),
+    ]
+    assert _both(nodes, constants, tmp_path) == 3
+
+
 def test_a_normalization_without_factors_keeps_its_terms(tmp_path):
     nodes = [
         node("Transpose", ["x"], ["r"], perm=[0, 2, 1, 3]),
@@ -133,5 +154,8 @@ def test_regrouping_is_what_numpy_does(data):
         expected = physical.transpose(order).reshape(target)
         made = physical.reshape(found.shape).transpose(found.order)
         np.testing.assert_array_equal(made, expected)
+        assert order_within_groups(seen, tuple(order), target) == tuple(order)
     elif len([d for d in seen if d > 1]) == 1 or list(order) == sorted(order):
         raise AssertionError("nothing had to move")
+    moved = order_within_groups(seen, tuple(order), target)
+    assert moved is None or regroup(seen, moved, target) is not None
