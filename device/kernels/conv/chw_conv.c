@@ -26,6 +26,8 @@ EK_INLINE const ek_real *line(const int nv, const vf x[VECTORS], vf b[NV], const
         EK_UNROLL
         for (int j = 0; j < nv && WEIGHTS_AHEAD; j++)
             next[j] = vf_load(w + j * EK_VL);
+        if (WEIGHTS_AHEAD)
+            EK_IN_ORDER_HERE; /* otherwise the compiler loads them after the products */
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             EK_UNROLL
