@@ -71,6 +71,10 @@ class Bounded:
                 return True
         return False
 
+    def add_like(self, y: Tensor, x: Tensor) -> None:
+        """Declares that `y` has the same valid rows as `x`, which has the same shape."""
+        self._rows[y.name] = self._rows[x.name]
+
     def valid(self, x: Tensor) -> Tensor | None:
         """[bound] bool: which of the rows of `x` are valid; None if all are."""
         rows = self._rows.get(x.name)
@@ -130,8 +134,8 @@ class Bounded:
         self._rows.update(fresh)
         rows = {r.root: r for t in given if (r := self._rows.get(t.name))}
         rules = self._rules
-        joined = op in rules.joins and all(n and n[-1].name in fresh for n in pairs)
-        if op in rules.unrelated or joined:
+        handled = op in rules.handled and all(n and n[-1].name in fresh for n in pairs)
+        if op in rules.unrelated or handled:
             return
         if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
             return
@@ -350,13 +354,8 @@ class Bounded:
 
     def _resizes_rows(self, given: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
         """Whether results have another size than an operand along its axis of bounded rows."""
-        for x in given:
-            rows = self._rows.get(x.name)
-            if rows is not None and x.shape.count(rows.bound) == 1:
-                at = x.shape.index(rows.bound)
-                if any(t.shape[at : at + 1] != (rows.bound,) for t in made):
-                    return True
-        return False
+        sizes = [(at, x.shape[at]) for x in given for at in self.axes(x)]
+        return any(t.shape[at : at + 1] != (size,) for at, size in sizes for t in made)
 
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The outputs with true values, plus the row counts [1] as extra outputs, each named after

@@ -64,6 +64,7 @@ class Rules:
     cut_of: Callable[[Sequence[Any], int, Tensor, Tensor], Cut | None]
     unrelated: frozenset[str] = frozenset()
     joins: frozenset[str] = frozenset()
+    handled: frozenset[str] = frozenset()  # their handlers say which rows of results are valid
     # Subsets of `across_rows`: operators along one axis, and reductions. They are safe if the
     # bounded rows are on another axis.
     along: frozenset[str] = frozenset()

@@ -28,6 +28,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
     OnnxInput,
     read_onnx,
 )
+from edgekit.host.compiler.frontends.onnx.groups import fuse_groups
 from edgekit.host.compiler.frontends.onnx.imputer import fuse_imputers
 from edgekit.host.compiler.frontends.onnx.operators import ROWS
 from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES, Texts
@@ -80,7 +81,7 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    fused = fuse_imputers(fuse_dynamic(model))
+    fused = fuse_groups(fuse_imputers(fuse_dynamic(model)))
     for spare in range(0, _SPARE_LIMIT, _SPARE_STEP):
         made = _Import(fused, shapes, most_nodes, most_rows, spare)
         try:

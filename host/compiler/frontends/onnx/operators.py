@@ -18,6 +18,7 @@ from edgekit.host.compiler.frontends.onnx import (
     functions,
     fused,
     fused_attention,
+    groups,
     index,
     learned,
     lengths,
@@ -169,9 +170,9 @@ ROWS: dict[str, Row] = {
     "Where": math.where,
     "Xor": math.binary(ops.Xor()),
     # Softmax, normalizations
-    "GroupNormalization": reduce.group_normalization,
+    "GroupNormalization": groups.group_normalization,
     "Hardmax": reduce.hardmax,
-    "InstanceNormalization": reduce.instance_normalization,
+    "InstanceNormalization": groups.instance_normalization,
     "LRN": reduce.lrn,
     "LayerNormalization": reduce.layer_normalization,
     "LogSoftmax": reduce.log_softmax,
@@ -295,7 +296,10 @@ ROWS: dict[str, Row] = {
 
 
 # Operators that only the importer creates
-MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv, KNN_COLUMN: knn_column}
+MADE: dict[str, Row] = {
+    FUSED_CONV: dynamic_conv, KNN_COLUMN: knn_column,
+    groups.GROUPED: groups.grouped_normalization,
+}  # fmt: skip
 
 
 def onnx_operators() -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.host.compiler.frontends.common.rows import Cut, Rules
+from edgekit.host.compiler.frontends.onnx.groups import GROUPED
 from edgekit.host.compiler.ir.types import Tensor
 
 
@@ -39,7 +40,7 @@ RULES = Rules(
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
         "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
         "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
-        "edgekit:DynamicConv",
+        "edgekit:DynamicConv", GROUPED,
     }),
     counts=frozenset({"Shape", "Size"}),
     sized_by={"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Slice": 2},
@@ -52,6 +53,7 @@ RULES = Rules(
     computing=frozenset({"If", "Loop", "Range", "Scan"}),
     cuts=frozenset({"Slice"}),
     cut_of=_cut_of,
+    handled=frozenset({"Concat", "GroupNormalization", "InstanceNormalization", GROUPED}),
     joins=frozenset({"CenterCropPad", "Concat", "Pad", "Split", "Tile"}),
     along=frozenset({
         "ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax",
