@@ -151,12 +151,21 @@ def nearest(rng: Rng, dtype: DType) -> Case:
         ends.append(replace(q, rounds_once=True, from_u8=from_u8))
     if rng.random() < 0.2:  # the file has values of two types
         ends[1] = replace(ends[1], from_u8=not from_u8)
+    if rng.random() < 0.25:
+        return _nearest_pool(rng, dtype, ends[0], ends[0] if rng.random() < 0.5 else ends[2])
     a, b = tensor(shape, dtype, ends[0]), tensor(other, dtype, ends[1])
     activation = Activation.RELU6 if rng.random() < 0.2 else Activation.NONE
     op = (ops.Add(activation), ops.Add(), ops.Mul(activation), ops.Sub())[int(rng.integers(4))]
     if isinstance(op, ops.Mul) and rng.random() < 0.9:  # else some products exceed the kernel's
         ends[2] = replace(ends[2], scale=ends[2].scale * np.float32(unit * 2.0**5))
     return Case(op, (a, b), ends[2])
+
+
+def _nearest_pool(rng: Rng, dtype: DType, q: Quant, out: Quant) -> Case:
+    window = (pick(rng, (1, 2, 3)), pick(rng, (2, 3)))
+    padding = Padding(window[0] // 2, window[0] // 2, 1, 0)
+    x = tensor((1, 7, 6, pick(rng, (1, 3, 5, 17, 64, 70))), dtype, q)
+    return Case(ops.AveragePool2D(window, (pick(rng, (1, 2)), 2), padding), (x,), out)
 
 
 def wide_conv(rng: Rng) -> Case:

@@ -1,14 +1,15 @@
 /* Average and maximum pooling.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), OP_AVERAGE or
- * OP_MAX. 8-bit averages round half away from zero, like TFLite. */
+ * OP_MAX. 8-bit averages round half away from zero, like TFLite; OP_EVEN: averages of real values
+ * round half to even, like ONNX Runtime, which computes them in this order in f32. */
 #include "pool.h"
 
 #define BLOCK 64 /* channels accumulated at once: in registers or L1 */
 
 #if defined FLOAT_X && defined OP_MAX
 typedef ek_real sum_t;
-#elif defined FLOAT_X
+#elif defined FLOAT_X || defined OP_EVEN
 typedef float sum_t;
 #else
 typedef int32_t sum_t;
@@ -26,6 +27,11 @@ typedef int32_t sum_t;
 #define START 0
 #define COMBINE(s, v) ((s) + (v))
 #endif
+#ifdef OP_EVEN
+#define REAL(a, v) ((float)((v) - (a)->x_zero) * (a)->x_scale)
+#else
+#define REAL(a, v) (v)
+#endif
 
 EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
     (void)count;
@@ -37,12 +43,21 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
     s = EK_AT_LEAST(s, low);
     return (TX)EK_AT_MOST(s, high);
 #else
+#ifdef OP_EVEN
+    const float low = (float)(a->low + a->shift), high = (float)(a->high + a->shift);
+    const float mean = s / (float)count;
+    float y = mean / a->y_scale + (float)a->y_zero;
+    y = EK_AT_MOST(EK_AT_LEAST(y, low), high);
+    y = (y + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23 leaves no bits for a fraction */
+    return (TX)((int32_t)y - a->shift);
+#else
 #ifdef OP_AVERAGE
     int32_t n = (int32_t)count;
     s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;
 #endif
     s = s > a->low ? s : a->low;
     return (TX)(s < a->high ? s : a->high);
+#endif
 #endif
 }
 
@@ -56,8 +71,10 @@ EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, 
         for (long xx = x0; xx < x1; xx++) {
             const TX *from = image + (yy * a->win.w + xx) * a->win.c;
             EK_VECTOR_LOOP
-            for (long i = 0; i < block; i++)
-                sum[i] = COMBINE(sum[i], from[i]);
+            for (long i = 0; i < block; i++) {
+                const sum_t value = REAL(a, from[i]); /* rounded: not to be fused with the sum */
+                sum[i] = COMBINE(sum[i], value);
+            }
         }
 }
 

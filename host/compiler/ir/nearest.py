@@ -71,7 +71,7 @@ def sum_form(a: Tensor, b: Tensor, y: Tensor, activation: Activation) -> SumForm
     """ONNX Runtime's kernel for a sum; None where it adds real values instead."""
     if not _is_one_step(a, b, y, activation):
         return None
-    shift = _shift_of(y)
+    shift = shift_of(y)
     with np.errstate(over="ignore"):
         a_scale, b_scale = (np.float32(scale_of(t)) / np.float32(scale_of(y)) for t in (a, b))
         zeros = [np.float32(zero_point_of(t) + shift) for t in (a, b, y)]
@@ -83,7 +83,7 @@ def product_form(a: Tensor, b: Tensor, y: Tensor, activation: Activation) -> Pro
     """ONNX Runtime's kernel for a product; None where it multiplies real values instead."""
     if not _is_one_step(a, b, y, activation):
         return None
-    shift = _shift_of(y)
+    shift = shift_of(y)
     with np.errstate(over="ignore"):
         scale = np.float32(scale_of(a)) * np.float32(scale_of(b)) / np.float32(scale_of(y))
     return ProductForm(scale, np.float32(zero_point_of(y) + shift), shift)
@@ -121,7 +121,8 @@ def _is_one_step(a: Tensor, b: Tensor, y: Tensor, activation: Activation) -> boo
     return len(types) == 1 and activation_range(activation, y) == quantized_range(y.dtype)
 
 
-def _shift_of(y: Tensor) -> int:
+def shift_of(y: Tensor) -> int:
+    """The file's values less the stored ones."""
     assert y.quant is not None
     return _U8_MIDDLE if y.quant.from_u8 else 0
 

@@ -24,12 +24,15 @@ _IN_ONE = {  # the operands of ONNX Runtime's own operators
     "QLinearSigmoid": ["a", "sa", "za", "sy", "zy"],
 }
 _ATTRIBUTES = {
+    "AveragePool": {"kernel_shape": [2, 2], "strides": [2, 2]},
     "Concat": {"axis": 0},
     "LeakyRelu": {"alpha": 0.25},
     "QLinearConcat": {"axis": 0},
     "QLinearLeakyRelu": {"alpha": 0.25},
 }
-_KINDS = (*_IN_ONE, "Add", "Concat", "Div", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub")
+_KINDS = (
+    *_IN_ONE, "Add", "AveragePool", "Concat", "Div", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub",
+)  # fmt: skip
 
 
 def _numbers(rng, dtype, kind):
@@ -43,6 +46,8 @@ def _numbers(rng, dtype, kind):
         numbers[f"z{name}"] = np.array(rng.integers(ends.min, ends.max + 1), dtype)
     if kind.endswith("Mul"):
         numbers["sy"] = numbers["sa"] * numbers["sb"] * np.float32(rng.choice([32, 64, 100]))
+    if kind == "AveragePool" and rng.random() < 0.7:  # as the tools quantize it
+        numbers |= {"sy": numbers["sa"], "zy": numbers["za"]}
     return {name: np.asarray(v) for name, v in numbers.items()}
 
 
@@ -55,6 +60,7 @@ def _model_of(kind, rng):
     for name in names:
         shape = _SHAPE[1:] if name == "b" and rng.random() < 0.3 else _SHAPE
         shape = _SHAPE if kind.endswith("Concat") else shape
+        shape = (1, 4, *_SHAPE) if kind == "AveragePool" else shape
         stored = rng.integers(ends.min, ends.max + 1, shape) - int(numbers[f"z{name}"])
         inputs[f"r{name}"] = (stored * float(numbers[f"s{name}"])).astype(np.float32)
         nodes.append(node("QuantizeLinear", [f"r{name}", f"s{name}", f"z{name}"], [name]))

@@ -19,7 +19,13 @@ from edgekit.host.compiler.ir.checks import (
     need_scale,
 )
 from edgekit.host.compiler.ir.checks import operand as input_of
-from edgekit.host.compiler.ir.quantization import activation_range, quantized_range
+from edgekit.host.compiler.ir.nearest import reals, rounds_once, shift_of
+from edgekit.host.compiler.ir.quantization import (
+    activation_range,
+    quantized_range,
+    scale_of,
+    zero_point_of,
+)
 from edgekit.host.compiler.ir.sums import clamp_float, required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
@@ -75,7 +81,8 @@ class _Pool2D(Operator):
 
 @dataclass(frozen=True)
 class AveragePool2D(_Pool2D):
-    """Average over the window's pixels inside the image."""
+    """Average over the window's pixels inside the image. 8-bit images keep their scale, except by
+    ONNX's rules."""
 
     kind: ClassVar[str] = "average_pool2d"
     arithmetic = Arithmetic.SUMMED
@@ -85,6 +92,8 @@ class AveragePool2D(_Pool2D):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
+        if rounds_once(out):
+            return [self._nearest(values, input_of(ins, 0, "image"), out)]
         wide: type[np.generic] = np.int64
         if out.dtype.is_float:  # small windows are summed in TFLite's order: see ir/sums.py
             wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
@@ -98,6 +107,15 @@ class AveragePool2D(_Pool2D):
         mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
         low, high = activation_range(self.activation, out)
         return [np.clip(mean, low, high).astype(values.dtype)]
+
+    def _nearest(self, values: Array, source: Tensor, out: Tensor) -> Array:
+        """Averages of real values in ONNX Runtime's order, with the zero point before rounding."""
+        total = self._window_sums(reals(values, source), out.shape)
+        ones = np.ones((1, *values.shape[1:3], 1), np.float32)
+        mean = total / self._window_sums(ones, (1, *out.shape[1:3], 1))
+        shift, (low, high) = shift_of(out), activation_range(self.activation, out)
+        y = mean / np.float32(scale_of(out)) + np.float32(zero_point_of(out) + shift)
+        return (np.rint(np.clip(y, low + shift, high + shift)) - shift).astype(values.dtype)
 
     def _window_sums(self, image: Array, shape: Shape) -> Array:
         padded = pad_image(image, self.padding)

@@ -294,6 +294,10 @@ def lower_pool(ctx: Context, node: Node) -> list[KernelCall]:
     else:
         fields["low"], fields["high"] = activation_range(op.activation, y)
     name = f"{x.dtype.value}_{kind.lower()}_pool"
+    if kind == "AVERAGE" and rounds_once(y):
+        name, macros["OP_EVEN"], shift = f"{name}_even", 1, nearest.shift_of(y)
+        fields |= {"x_zero": zero_point_of(x), "y_zero": zero_point_of(y) + shift, "shift": shift}
+        fields |= {"x_scale": scale_of(x), "y_scale": scale_of(y)}
     kernel = ctx.kernel(name, "pool/pool.c", "pool/pool.h", "ek_pool2d_args", **macros)
     return [KernelCall(kernel, fields, n * y.shape[1])]
 

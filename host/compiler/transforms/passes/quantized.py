@@ -234,9 +234,8 @@ def _has_integer_op(
     ins = [tensor_of(users, name) for name in inputs]
     first = ins[0]
     assert first is not None
-    if op.on_quantized.keeps_scale and any(
-        _scale_and_zero(first) != _scale_and_zero(out) for out in outs
-    ):
+    keeps = op.on_quantized.keeps_scale and not isinstance(op, ops.AveragePool2D)
+    if keeps and any(_scale_and_zero(first) != _scale_and_zero(out) for out in outs):
         return False
     try:
         inferred = op.infer(ins)
