@@ -147,9 +147,7 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
         return;
     }
 #endif
-    const elem *residual = a->residual;
-    finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, a->pitch,
-           residual ? residual + pixel * a->win.oc + channel : NULL, channel);
+    finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, pixel, channel);
 }
 
 #ifdef NARROW_IN_REGISTERS
