@@ -79,13 +79,13 @@ EK_INLINE void tile(const int nv, const ek_f32_conv_args *a, const ek_real *x, e
         memcpy(now, next, sizeof now);
     }
     if (count == MR) {
-        finish(MR, nv, a, acc, y + channel, 0, channel);
+        finish(MR, nv, a, acc, y + channel, a->pitch, NULL, channel);
         return;
     }
     ek_real kept[MR * NV * EK_VL];
     ek_f32_conv_args own = *a;
     own.pitch = NV * EK_VL;
-    finish(MR, nv, &own, acc, kept, 0, channel);
+    finish(MR, nv, &own, acc, kept, own.pitch, NULL, channel);
     for (int i = 0; i < count; i++)
         memcpy(y + i * a->pitch + channel, kept + i * NV * EK_VL,
                sizeof *y * (size_t)ek_min(nv * EK_VL, g->oc - channel));

@@ -147,7 +147,9 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
         return;
     }
 #endif
-    finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, pixel, channel);
+    const elem *residual = a->residual;
+    finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, a->pitch,
+           residual ? residual + pixel * a->win.oc + channel : NULL, channel);
 }
 
 #ifdef NARROW_IN_REGISTERS

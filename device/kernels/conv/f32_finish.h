@@ -29,10 +29,9 @@ EK_INLINE void store_sum(const int whole, ek_real *y, vf v, long left) {
 
 EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int adds,
                            const int clamps, const ek_f32_conv_args *a, vf acc[MR][NV], ek_real *y,
-                           long pixel, long channel, long left) {
+                           long pitch, const ek_real *residual, long channel, long left) {
     const vf low = vf_bound(a->low), high = vf_bound(a->high);
     const long oc = a->win.oc;
-    const ek_real *residual = adds ? (const ek_real *)a->residual + pixel * oc + channel : NULL;
     const int last = STORES_LAST(mr, nv);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -57,7 +56,6 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
         if (!last)
             y += a->pitch; /* an X60 takes longer if a register holds it */
     }
-    const long pitch = a->pitch;
     EK_UNROLL
     for (int i = 0; i < mr && last; i++) {
         EK_UNROLL
@@ -66,15 +64,15 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
     }
 }
 
-/* Finishes mr x nv vectors at y, of pixels from `pixel` on and channels from `channel` on. The last
- * vector is cut to the channels that exist. */
+/* Finishes mr x nv vectors at y, whose rows are `pitch` elements apart, as in `a`; `residual` is
+ * NULL or what is added to them. The last vector is cut to the channels that exist. */
 EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf acc[MR][NV],
-                      ek_real *y, long pixel, long channel) {
+                      ek_real *y, long pitch, const ek_real *residual, long channel) {
     const long left = a->win.oc - channel - (nv - 1) * EK_VL;
-    const int full = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
+    const int full = EK_VL == 1 || left >= EK_VL, adds = residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
 #define FINISH(full, adds, clamps)                                                                 \
-    finish_sums(mr, nv, full, adds, clamps, a, acc, y, pixel, channel, left)
+    finish_sums(mr, nv, full, adds, clamps, a, acc, y, pitch, residual, channel, left)
     if (full && clamps && !adds)
         FINISH(1, 0, 1);
     else if (full && clamps)
@@ -88,6 +86,6 @@ EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf 
     else
         FINISH(0, 1, 1);
 #undef FINISH
-    epilogue_rows(&a->epilogue, y, a->pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
+    epilogue_rows(&a->epilogue, y, pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
 }
 #endif
