@@ -23,7 +23,7 @@ _FACE, _SELFIE = "face_detection_short_range.tflite", "selfie_segmentation.tflit
 _HAND, _SPARSE = "hand_landmark_lite.tflite", "face_detection_full_range_sparse.tflite"
 _POSE, _FULL = "pose_detection.tflite", "face_detection_full_range.tflite"
 
-_F32_CONV, _I8_CONV = "conv/f32_conv.c", "conv/i8_conv.c"
+_F32_CONV, _F32_FINISH, _I8_CONV = "conv/f32_conv.c", "conv/f32_finish.h", "conv/i8_conv.c"
 _DEPTHWISE, _EXP_VECTOR = "conv/dwconv.c", "elementwise/exp_vector.h"
 _BIAS = "vf_load((const elem *)a->bias + channel + j * EK_VL)"
 _CLAMP = "v = vf_clamp(v, low, high);"
@@ -34,16 +34,16 @@ _ROUND = "s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;"
 
 FAULTS = (
     Fault("bias_of_channel_0", _FACE, _F32_CONV, _BIAS, "vf_splat(*(const elem *)a->bias)"),
-    Fault("no_lower_bound", _FACE, _F32_CONV, _CLAMP, "v = vf_min(v, high);"),
-    Fault("no_upper_bound", "conv_f32", _F32_CONV, _CLAMP, "v = vf_max(v, low);"),
+    Fault("no_lower_bound", _FACE, _F32_FINISH, _CLAMP, "v = vf_min(v, high);"),
+    Fault("no_upper_bound", "conv_f32", _F32_FINISH, _CLAMP, "v = vf_max(v, low);"),
     Fault(
         "window_row_dropped", _FACE, _F32_CONV,
         "for (long s = 0; s < rows->count; s++) {\n        const elem *x[MR];",
         "for (long s = 0; s < rows->count - (rows->count > 1); s++) {\n        const elem *x[MR];",
     ),
     Fault(
-        "last_channel_dropped", _FACE, _F32_CONV,
-        "vf_store_n(y + j * EK_VL, v, left);", "vf_store_n(y + j * EK_VL, v, left - 1);",
+        "last_channel_dropped", _FACE, _F32_FINISH,
+        "vf_store_n(y, v, left);", "vf_store_n(y, v, left - 1);",
     ),
     Fault(
         "one_product_of_the_border", _FACE, "conv/rows.h",
@@ -113,7 +113,7 @@ FAULTS = (
           "k < ek_min(RUN, a->reduced - r);", "k < ek_min(RUN, a->reduced - r) - 1;"),
     Fault("step_of_k_dropped", "dense_f32", _F32_CONV,
           "acc, x, columns, rows->length)", "acc, x, columns, rows->length - 1)"),
-    Fault("residual_of_first_pixel", "conv_f32", _F32_CONV,
+    Fault("residual_of_first_pixel", "conv_f32", _F32_FINISH,
           "residual += oc;", "residual += oc - oc;"),
     Fault("top_padding_off_by_one", "conv_f32", "conv/rows.h",
           "- g->top", "- g->top + (g->top > 0)"),
