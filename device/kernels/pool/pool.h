@@ -10,8 +10,8 @@ typedef struct {
     void *y;
     float low_f32, high_f32;
     int low, high;
-    int x_zero, y_zero,
-        shift; /* OP_EVEN: y_zero and the result are those of stored values + shift */
+    /* OP_EVEN; y_zero and the result are those of stored values + shift. */
+    int x_zero, y_zero, shift;
     float x_scale, y_scale;
 } ek_pool2d_args;
 #endif
