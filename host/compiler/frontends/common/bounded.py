@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.extent import distance
-from edgekit.host.compiler.frontends.common.numbers import Numbers, Run
+from edgekit.host.compiler.frontends.common.numbers import Numbers, Run, are_known
 from edgekit.host.compiler.frontends.common.rows import (
     Product,
     Rows,
@@ -113,7 +113,7 @@ class Bounded:
         x = ins[0] if len(ins) > 1 and op in rules.tuples else None
         if isinstance(x, Tensor) and x.name in self._rows:
             return [x, self._tuples_from_end(x, ins[1]), *ins[2:]]
-        by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
+        by_constant = op in rules.sized_by or (op not in rules.computing and are_known(ins))
         if by_constant or not self._numbers.among(ins):
             return list(ins)
         return [n.value if (n := self._numbers.of(t)) else t for t in ins]
@@ -139,32 +139,14 @@ class Bounded:
             return
         if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
             return
-        if (found := self._convolved(op, ins)) is not None:
-            at = self.axes(ins[0])[0]
-            if (shape := window(at)) is None:
-                raise InputError(
-                    f"expected {op} with padding that is the same for any number of rows, found "
-                    "automatic padding, or windows of another number"
-                )
-            windows = after_window(self._builder, found, shape, made[0].shape[at])
-            self._rows.update((t.name, windows) for t in made)
-            return
-        if product is not None and (common := self._multiplied(ins, product)) is not None:
-            self._track_product(op, product, made, *common)
-            return
-        if op in rules.reshapes and given[0].name in self._squares:
-            self._reshape_square(op, given[0], made)
-            return
-        if op in rules.scatters and self._is_scattered(given):
-            if (target := self._rows.get(given[0].name)) is not None:
-                self._rows.update((t.name, target) for t in made)
+        if self._track_apart(op, ins, made, window, product):
             return
         if op in rules.counts and rows:
             x = given[0]
             self._numbers.track_size(x, self._rows[x.name], self.axes(x), made)
             return
         numbers = self._numbers.among(ins)
-        known, size = _is_known(ins), self._size(op, ins)
+        known, size = are_known(ins), rules.size_of(op, ins)
         sizes = size is not None and not (known and self._numbers.of(size) is None)
         if numbers and known and not sizes and op not in rules.computing:
             self._numbers.track_computed(op in rules.picks, ins, made, run)
@@ -198,6 +180,34 @@ class Bounded:
             kept = self._rows_of_slice(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
         self._mark_squares(op, given, made, places == 2)
+
+    def _track_apart(
+        self, op: str, ins: Sequence[Any], made: Sequence[Tensor],
+        window: Windows, product: Product | None,
+    ) -> bool:  # fmt: skip
+        """Tracks results whose rows are not simply those of an operand; False for others."""
+        given = [t for t in ins if isinstance(t, Tensor)]
+        if (found := self._convolved(op, ins)) is not None:
+            at = self.axes(ins[0])[0]
+            if (shape := window(at)) is None:
+                raise InputError(
+                    f"expected {op} with padding that is the same for any number of rows, found "
+                    "automatic padding, or windows of another number"
+                )
+            windows = after_window(self._builder, found, shape, made[0].shape[at])
+            self._rows.update((t.name, windows) for t in made)
+            return True
+        if product is not None and (common := self._multiplied(ins, product)) is not None:
+            self._track_product(op, product, made, *common)
+            return True
+        if op in self._rules.reshapes and given[0].name in self._squares:
+            self._reshape_square(op, given[0], made)
+            return True
+        if op in self._rules.scatters and self._is_scattered(given):
+            if (target := self._rows.get(given[0].name)) is not None:
+                self._rows.update((t.name, target) for t in made)
+            return True
+        return False
 
     def axes(self, x: Tensor) -> tuple[int, ...]:
         """The axes of `x` along which filler is; none if its shape does not say it."""
@@ -267,7 +277,7 @@ class Bounded:
 
     def _padded(self, op: str, ins: Sequence[Any], axis: int) -> Rows | None:
         """The rows that a node pads with zeros behind them to a number that no data changes."""
-        if op not in self._rules.pads or axis or not 1 < len(ins) < 4 or not _is_known(ins[1:]):
+        if op not in self._rules.pads or axis or not 1 < len(ins) < 4 or not are_known(ins[1:]):
             return None
         number, x = self._numbers.of(ins[1]), ins[0]
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
@@ -375,11 +385,6 @@ class Bounded:
                 made[f"rows_{i}_length"] = rows.needed
         return made
 
-    def _size(self, op: str, ins: Sequence[Any]) -> Any:
-        """The operand that sizes the result; None if the size is an option."""
-        at = self._rules.sized_by.get(op)
-        return None if at is None or at >= len(ins) else ins[at]
-
     def _rows_of_slice(self, ins: Sequence[Any], made: Sequence[Tensor], rows: Rows) -> Rows:
         """The rows of a slice: fewer if it cuts the row axis."""
         x, y = ins[0], made[0]
@@ -393,7 +398,3 @@ class Bounded:
                 "number of rows behind it, found another"
             )
         return after_cut(self._builder, rows, cut, y.shape[at])
-
-
-def _is_known(ins: Sequence[Any]) -> bool:
-    return all(isinstance(t, Tensor) and t.data is not None for t in ins if t is not None)

@@ -121,3 +121,8 @@ class Numbers:
 def _has_equal_data(a: Tensor, b: Tensor) -> bool:
     assert a.data is not None and b.data is not None
     return a.shape == b.shape and bool(np.array_equal(a.data, b.data))
+
+
+def are_known(ins: Sequence[Any]) -> bool:
+    """Whether all operands that are there are constants."""
+    return all(isinstance(t, Tensor) and t.data is not None for t in ins if t is not None)

@@ -101,6 +101,11 @@ class Rules:
         axes = given.data.reshape(-1) if named else range(len(x.shape))
         return at in {int(a) % len(x.shape) for a in axes}
 
+    def size_of(self, op: str, ins: Sequence[Any]) -> Any:
+        """The operand that sizes the result; None if the size is an option."""
+        at = self.sized_by.get(op)
+        return None if at is None or at >= len(ins) else ins[at]
+
     def ranks(self, op: str, x: Tensor, axis: int, axes: Sequence[int]) -> bool:
         """Whether a node works along rows of x, which are along `axes`, and filler can leave valid
         results alone."""

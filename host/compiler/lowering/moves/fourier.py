@@ -28,9 +28,8 @@ class _Tables(NamedTuple):
 def lower_fourier(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.Fourier)
-    real = op.onesided and op.points % 2 == 0
-    if not op.inverse and x.shape[2] == 1 and op.points % 2 == 0:
-        real = True
+    samples = op.returns_real or (not op.inverse and x.shape[2] == 1)
+    real = samples and op.points % 2 == 0
     points = op.points // 2 if real else op.points
     frames = op.frames(x)
     total = x.shape[0] * frames
