@@ -175,11 +175,13 @@ def ncnn(model: str, threads: int, inputs: Sequence[GuestTensor], half: bool) ->
 
 
 def _mat(module: Any, value: GuestTensor) -> Any:
-    """An input of ncnn, which has no batch; without NumPy, which has no wheel for RISC-V."""
+    """An input of ncnn, without a batch of 1; without NumPy, which has no wheel for RISC-V."""
     elements: Any = array.array(_FORMATS[value.dtype], value.content)
     if elements.typecode == "q":
         elements = array.array("i", elements)
-    shape = tuple(value.shape[1:]) or tuple(value.shape)
+    shape = tuple(value.shape)
+    if len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
     view = memoryview(elements).cast("B").cast(elements.typecode, shape)
     return module.Mat(view).clone()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +13,14 @@ import numpy as np
 import pytest
 
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerJob, Tools, estimate_peers
-from edgekit.host.lab.bench.peer_check import Expected, expected_of, largest_error, write_inputs
+from edgekit.host.lab.bench.peer_check import (
+    Expected,
+    expected_of,
+    largest_error,
+    read_outputs,
+    write_inputs,
+)
+from edgekit.host.simulator.guest import peer
 from edgekit.host.simulator.root import SystemRoot
 from edgekit.host.simulator.run import run_job
 from edgekit.host.simulator.target import target_of
@@ -164,3 +173,18 @@ def test_inputs_and_outputs_are_those_of_the_reference(tmp_path):
     assert described == {"name": name, "shape": list(values.shape), "dtype": values.dtype.name}
     assert (tmp_path / "in0").read_bytes() == values.tobytes()
     assert output.size == 1 and expected.units == (255.0,)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 1, 3), (1, 2, 3), (4,)])
+def test_ncnn_gets_inputs_without_a_batch_of_one_only(shape, tmp_path):
+    x = np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape)
+    model = tmp_path / "model.param"
+    model.write_text("7767517\n2 2\nInput in0 0 1 x\nAbsVal out0 1 1 x y\n")
+    model.with_suffix(".bin").write_bytes(b"")
+    write_inputs(Expected({"x": x}, (x,), (1.0,)), tmp_path)
+    driver = Path(peer.__file__)
+    command = [sys.executable, str(driver), "ncnn", str(model), "1", str(tmp_path), "f32"]
+    subprocess.run(command, check=True, capture_output=True)
+    (found,) = read_outputs(tmp_path)
+    assert found.size == x.size
+    np.testing.assert_array_equal(found.ravel(), x.ravel())
