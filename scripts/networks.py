@@ -2,15 +2,16 @@
 """Compiles the networks that people run, and compares their outputs with ONNX Runtime's.
 
     scripts/networks FOLDER [--only yolo resnet] [--board local rpi4 rpi5]
-        [--type float int8] [--exporter new old] [--export] [--compile-only] [--record]
+        [--type float int8] [--exporter new old] [--export] [--small] [--compile-only] [--record]
 
 --export first writes the missing networks of `tests.long.networks` to FOLDER, by both exporters of
-PyTorch, in an environment that pip makes in the user's cache. Each network is compiled by
-`edgekit compile`, twice in an empty EDGEKIT_HOME: once cold, once warm; boards that compute in half
-precision with --precision auto. int8 is a file that `edgekit quantize` wrote. The library then runs
-here or under qemu-user, where a network of 640 x 640 takes minutes. --record adds the rows to
-docs/results/networks.csv. Exit code 1 if an output is wrong, a network is refused, or a cold
-compilation takes more than 30 CPU seconds.
+PyTorch, in an environment that pip makes in the user's cache; with --small only those for
+`scripts/performance --networks FOLDER`, by the older exporter, and that is all. Each network is
+compiled by `edgekit compile`, twice in an empty EDGEKIT_HOME: once cold, once warm; boards that
+compute in half precision with --precision auto. int8 is a file that `edgekit quantize` wrote. The
+library then runs here or under qemu-user, where a network of 640 x 640 takes minutes. --record adds
+the rows to docs/results/networks.csv. Exit code 1 if an output is wrong, a network is refused, or a
+cold compilation takes more than 30 CPU seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tests.cross.conftest import CPUS, VirtualBoard, compile_driver
 from tests.long.random_graphs import Here
 from tests.long.zoo_one import PeerError, WrongError, apart, distance, onnx_peer
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _PACKAGES = ("torch==2.13.0", "torchvision==0.28.0", "timm==1.0.31", "transformers==5.24.0",
              "onnxscript==0.7.2")  # fmt: skip
 _CPUS = {"local": "", "rpi3": CPUS["a53"], "rpi4": CPUS["a57"], "rpi5": CPUS["a76"]}
@@ -67,12 +68,16 @@ def main() -> int:
     parser.add_argument("--type", nargs="+", choices=list(_NUDGE), default=list(_NUDGE))
     parser.add_argument("--exporter", nargs="+", choices=["new", "old"], default=["new", "old"])
     parser.add_argument("--export", action="store_true", help="write missing networks first")
+    parser.add_argument("--small", action="store_true", help="write those for scripts/performance")
     parser.add_argument("--compile-only", action="store_true", help="do not run libraries")
     parser.add_argument("--record", action="store_true", help="add rows to docs/results")
     options = parser.parse_args()
+    exporters = ["old", "--small"] if options.small else options.exporter
     if options.export:
         command = [torch_python(), "-m", "tests.long.networks.export", str(options.folder)]
-        subprocess.run([*command, "--exporter", *options.exporter], cwd=_ROOT, check=False)
+        done = subprocess.run([*command, "--exporter", *exporters], cwd=_ROOT, check=False)
+        if options.small:
+            return done.returncode
     bad = 0
     for row in rows(options):
         print("  ".join(row.values()), flush=True)

@@ -1,8 +1,8 @@
 """Writes networks as ONNX files, by either exporter of PyTorch.
 
-    python -m tests.long.networks.export FOLDER [NAME ...] [--exporter new old]
+    python -m tests.long.networks.export FOLDER [NAME ...] [--exporter new old] [--small]
 
-Files are FOLDER/NAME-EXPORTER.onnx; existing ones are kept.
+Files are FOLDER/NAME-EXPORTER.onnx, small ones FOLDER/NAME.onnx; existing ones are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tests.long.networks.registry import NETWORKS, Network
+from tests.long.networks.registry import NETWORKS, SMALL, Network
 
 _OPSET = {"new": 18, "old": 17}
 _LEAST_VARIANCE = 1e-3
@@ -26,16 +26,19 @@ _LEAST_VARIANCE = 1e-3
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*NETWORKS, []], metavar="NAME")
+    parser.add_argument("names", nargs="*", choices=[*NETWORKS, *SMALL, []], metavar="NAME")
     parser.add_argument("--exporter", nargs="+", choices=list(_OPSET), default=list(_OPSET))
+    parser.add_argument("--small", action="store_true", help="those that are quick to estimate")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     failed = 0
-    for name in options.names or NETWORKS:
-        wanted = {e: options.folder / f"{name}-{e}.onnx" for e in options.exporter}
+    networks = SMALL if options.small else NETWORKS
+    for name in options.names or networks:
+        ending = "" if options.small else "-{}"
+        wanted = {e: options.folder / f"{name}{ending.format(e)}.onnx" for e in options.exporter}
         try:
-            write(NETWORKS[name], {e: path for e, path in wanted.items() if not path.exists()})
+            write(networks[name], {e: path for e, path in wanted.items() if not path.exists()})
         except Exception as error:  # of any kind: the others are exported all the same
             failed += 1
             print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)

@@ -31,12 +31,12 @@ def _image(make: Callable[[], nn.Module], height: int, width: int = 0) -> Networ
     return _network(make, {"image": (1, 3, height, width or height)})
 
 
-def _torchvision(name: str) -> Network:
-    return _image(lambda: torchvision.models.get_model(name, weights=None), 224)
+def _torchvision(name: str, size: int = 224) -> Network:
+    return _image(lambda: torchvision.models.get_model(name, weights=None), size)
 
 
-def _timm(name: str, size: int = 224) -> Network:
-    return _image(lambda: timm.create_model(name, exportable=True), size)
+def _timm(name: str, size: int = 224, **sizes: int) -> Network:
+    return _image(lambda: timm.create_model(name, exportable=True, **sizes), size)
 
 
 def _yolo(version: int, width: int, size: int) -> Network:
@@ -56,8 +56,8 @@ class _Segments(nn.Module):
         return self.net(image)["out"]
 
 
-def _bert(layers: int, width: int, heads: int) -> Network:
-    shapes = {"ids": (1, 128), "mask": (1, 128)}
+def _bert(layers: int, width: int, heads: int, tokens: int = 128) -> Network:
+    shapes = {"ids": (1, tokens), "mask": (1, tokens)}
     return _network(lambda: language.bert(layers, width, heads), shapes, ids=30522, mask=2)
 
 
@@ -144,4 +144,38 @@ NETWORKS: Mapping[str, Network] = {
     "smollm-step": _gated_step(30, 576, 9, 3, 64, 1536, 49152, False),
     # Four of its 28 layers: files of ONNX are limited to 2 GiB.
     "qwen3-4-layers-step": _gated_step(4, 1024, 16, 8, 128, 3072, 151936, True),
+}
+
+# For `scripts/performance --networks`: few enough multiply-adds to estimate all engines on all
+# boards.
+SMALL: Mapping[str, Network] = {
+    "yolov8n-160": _yolo(8, 16, 160),
+    "yolo11n-160": _yolo(11, 16, 160),
+    "yolo26n-160": _yolo(26, 16, 160),
+    "yolox-nano-160": _image(yolo.YoloX, 160),
+    "nanodet-plus-160": _image(detect.NanoDetPlus, 160),
+    "movenet-96": _image(detect.Pose, 96),
+    "resnet-18-96": _torchvision("resnet18", 96),
+    "mobilenet-v1-96": _timm("mobilenetv1_100", 96),
+    "mobilenet-v2-128": _torchvision("mobilenet_v2", 128),
+    "mobilenet-v3-small-160": _torchvision("mobilenet_v3_small", 160),
+    "mobilenet-v4-small-128": _timm("mobilenetv4_conv_small", 128),
+    "efficientnet-b0-96": _torchvision("efficientnet_b0", 96),
+    "efficientnet-lite0-128": _timm("tf_efficientnet_lite0", 128),
+    "shufflenet-v2-160": _torchvision("shufflenet_v2_x1_0", 160),
+    "ghostnet-128": _timm("ghostnet_100", 128),
+    "convnext-atto-96": _timm("convnext_atto", 96),
+    "deit-tiny-96": _timm("deit_tiny_patch16_224", 96, img_size=96),
+    "mobilevit-xxs-128": _timm("mobilevit_xxs", 128),
+    "unet-64": _image(pixels.UNet, 64),
+    "bisenet-64": _image(pixels.BiSeNet, 64, 128),
+    "real-esrgan-small-24": _image(pixels.SuperResolution, 24),
+    "ppocr-v4-det-96": _image(pixels.TextBoxes, 96),
+    "ppocr-v4-rec-96": _image(pixels.TextLine, 48, 96),
+    "bert-tiny-64": _bert(2, 128, 2, 64),
+    "minilm-16": _bert(6, 384, 12, 16),
+    **{
+        name: NETWORKS[name]
+        for name in ("crnn", "silero-vad", "deepfilternet", "ds-cnn", "tc-resnet8", "bc-resnet1")
+    },
 }
