@@ -232,7 +232,7 @@ def _estimate_in(
             run = tools.run(find_emulator(job.target.board.arch, tell), job.target, program)
             error = largest_error(expected, read_outputs(folder))
     except (EdgekitError, UnfitError) as failure:
-        return PeerEstimate(name, missing=str(failure))
+        return PeerEstimate(name, missing=_why_missing(failure, view.interpreter))
     version = run.said.rpartition("version ")[2].strip()
     found = PeerEstimate(name, version, precision=precision, error=min(error, _MOST_ERROR))
     if error > HALF_LOSS:
@@ -244,6 +244,12 @@ def _estimate_in(
         return replace(found, missing=why)
     cost = run.regions[0].cost
     return replace(found, cost=cost, milliseconds=job.target.milliseconds(cost.cycles))
+
+
+def _why_missing(failure: Exception, program: Path) -> str:
+    """Without the root's interpreter, whose path says nothing about the engine."""
+    found = str(failure).removeprefix(f"{program}: ")
+    return found.partition("; check that it runs")[0]
 
 
 def _guest_folder() -> Path:

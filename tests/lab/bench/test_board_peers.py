@@ -141,6 +141,7 @@ def test_a_failed_engine_is_shown_in_its_place(board, tmp_path, does, said):
     model.touch()
     found = peers_of(tools, model)
     assert said in found["onnxruntime"].missing
+    assert str(tmp_path) not in found["onnxruntime"].missing
     assert found["mnn"].milliseconds == 1.0
 
 
