@@ -2,14 +2,17 @@
 """Estimates every model and other engines on boards, for docs/results/boards.csv.
 
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
-        [--allow auto,f32] [--only NAME ...] [--seconds S] [--kept] [--write]
+        [--allow auto,f32] [--only NAME ...] [--networks FOLDER] [--seconds S] [--kept] [--write]
 
 Covers models/, the graph of scripts/yolov8n.py and, if EDGEKIT_EXTRA_DATA names a folder, its
-models/ too, small files first, one model after the other. With --allow auto, each engine computes
-in the fastest precision whose outputs are close to the reference's; with f32, none computes in half
-precision. Every result is cached immediately, so an interrupted run, by --seconds too, can be
-resumed; several may run at once on different boards. Prints the rows of the file. --kept runs
-nothing and prints the cached results; --write puts the rows into the file.
+models/ too, small files first, one model after the other; with --networks, the ONNX files in a
+folder instead, for docs/results/network_boards.csv. `scripts/networks FOLDER --export --small`
+fills one. With --allow auto, each engine computes in the fastest precision whose outputs are close
+to the reference's; with f32, none computes in half precision. Every result is cached immediately,
+so an interrupted run, by --seconds too, can be resumed; several may run at once on different
+boards. Other engines' times come from docs/results/engines.csv where neither the model, the engine
+driver, the core's model nor the emulator's plugin has changed. Prints the rows of the file. --kept
+runs nothing and prints the cached results; --write puts the rows into the files.
 """
 
 from __future__ import annotations
@@ -19,17 +22,24 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnx
 import yolov8n
 from arguments import split_names, split_numbers
-from results import csv_text, record
+from results import FOLDER, csv_text, read, record
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import EdgekitError
-from edgekit.host.lab.bench.board_rows import BoardSetup, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_rows import (
+    BoardSetup,
+    ask_ours,
+    ask_peers,
+    kept_row,
+    take_recorded,
+)
 from edgekit.host.lab.zoo.models import extended_zoo
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
@@ -37,11 +47,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
 _YOLO_PIXELS = 160
 _KEY = ("board", "threads", "allowed", "model")
+_ENGINES = "engines.csv"
 
 
 def main() -> int:
     options = _parse_arguments()
-    models = [m for m in _find_models() if not options.only or m.stem in options.only]
+    found = _find_networks(options.networks) if options.networks else _find_models()
+    models = [m for m in found if not options.only or m.stem in options.only]
     places = [
         BoardSetup(board, threads, allowed, options.timeout)
         for threads in options.threads
@@ -51,12 +63,14 @@ def main() -> int:
     try:
         for name in options.boards:
             load_board(name)
+        _take_recorded(models, places)
         done = options.kept or _request_rows(models, places, options.seconds)
     except (EdgekitError, UnknownBoardError) as error:
         print(f"performance: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
+    file = "network_boards.csv" if options.networks else "boards.csv"
     for place in places:
-        _print_results(place, models, options.write)
+        _print_results(place, models, file if options.write else "")
     if not done:
         _log("rows are left: run it again")
     return 0 if done else 2
@@ -70,7 +84,29 @@ def _find_models() -> list[Path]:
         yolo.parent.mkdir(parents=True, exist_ok=True)
         onnx.save(yolov8n.build(_YOLO_PIXELS), yolo)
     every = (*zoo.models, *zoo.onnx, yolo)
-    return sorted(every, key=lambda path: (path.stat().st_size, path.stem))
+    return _sort_by_size(every)
+
+
+def _find_networks(folder: Path) -> list[Path]:
+    if not (found := list(folder.glob("*.onnx"))):
+        raise SystemExit(
+            f"performance: {folder}: expected ONNX files, found none; write them with "
+            f"scripts/networks {folder} --export --small"
+        )
+    return _sort_by_size(found)
+
+
+def _sort_by_size(models: Iterable[Path]) -> list[Path]:
+    return sorted(models, key=lambda path: (path.stat().st_size, path.stem))
+
+
+def _take_recorded(models: Sequence[Path], places: Sequence[BoardSetup]) -> None:
+    rows: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in read(FOLDER / _ENGINES):
+        rows[tuple(row[column] for column in _KEY)].append(row)
+    for model, place in itertools.product(models, places):
+        about = (place.board, str(place.threads), place.allowed, model.stem)
+        take_recorded(model, place, rows[about])
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -81,10 +117,11 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=split_numbers, default="1,4", metavar="N,...")
     parser.add_argument("--allow", type=_split_precisions, default="auto,f32", metavar="P,...")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
+    parser.add_argument("--networks", type=Path, metavar="FOLDER", help="its ONNX files instead")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
     parser.add_argument("--kept", action="store_true", help="ask for nothing")
-    parser.add_argument("--write", action="store_true", help="into docs/results/boards.csv")
+    parser.add_argument("--write", action="store_true", help="into docs/results")
     return parser.parse_args()
 
 
@@ -110,10 +147,11 @@ def _request_rows(models: Sequence[Path], places: Sequence[BoardSetup], seconds:
     return True
 
 
-def _print_results(place: BoardSetup, models: Sequence[Path], write: bool) -> None:
-    """Print a board's known results, list the missing ones, and write them if requested."""
+def _print_results(place: BoardSetup, models: Sequence[Path], file: str) -> None:
+    """Print a board's known results, list the missing ones, and write them to `file` if named."""
     rows = [kept_row(model, place) for model in models]
     known = [row.record() for row in rows if row.known]
+    engines = [line for row in rows if row.known for line in row.engine_records()]
     for row in rows:
         if not row.known:
             _log(
@@ -128,8 +166,9 @@ def _print_results(place: BoardSetup, models: Sequence[Path], write: bool) -> No
         f"--allow {place.allowed}",
     )
     print(csv_text(known))
-    if write:
-        record("boards.csv", known, _KEY, source)
+    if file:
+        record(file, known, _KEY, source)
+        record(_ENGINES, engines, (*_KEY, "engine"), source)
 
 
 def _log(text: str) -> None:

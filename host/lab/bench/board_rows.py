@@ -8,7 +8,7 @@ changes, another engine's when its driver changes, and both when the core model 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +42,8 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 
 Tell = Callable[[str], None]
 
+_DIGITS = 16  # of a key, in engines.csv
+
 
 @dataclass(frozen=True)
 class BoardRow:
@@ -69,8 +71,8 @@ class BoardRow:
     def ratios(self) -> dict[str, float]:
         """Each engine's time over ours, for those that ran: above 1, ours is faster."""
         ms = self.ours.total_ms if self.ours else 0.0
-        ran = {name: p.milliseconds for name, p in self.peers.items() if p.cost}
-        return {name: theirs / ms for name, theirs in ran.items() if ms}
+        times = {name: p.milliseconds for name, p in self.peers.items()}
+        return {name: theirs / ms for name, theirs in times.items() if theirs and ms}
 
     @property
     def best(self) -> float | None:
@@ -96,6 +98,26 @@ class BoardRow:
             "in_half": " ".join(name for name, peer in ran.items() if peer.precision == "f16"),
             "fastest_ratio": "" if self.best is None else f"{self.best:.2f}",
         }
+
+    def engine_records(self) -> list[dict[str, str]]:
+        """The rows of docs/results/engines.csv: the engines that ran."""
+        return [
+            {
+                "board": self.board,
+                "threads": str(self.threads),
+                "allowed": self.allowed,
+                "model": self.model,
+                "engine": each.name,
+                "version": each.version,
+                "precision": each.precision,
+                "ms": f"{each.milliseconds:.5g}",
+                "error": f"{each.error:.3g}",
+                "missing": each.missing,
+                "inputs": self.peers_key[:_DIGITS],
+            }
+            for each in self.peers.values()
+            if each.version
+        ]
 
 
 @dataclass(frozen=True)
@@ -183,6 +205,28 @@ def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS)
             row = replace(row, peers={**row.peers, name: steps.peer(name, job, tell)})
             _save_row(model, place, row)
     return row
+
+
+def take_recorded(
+    model: Path, place: BoardSetup, records: Iterable[Mapping[str, str]], steps: Steps = _STEPS
+) -> None:
+    """Stores results of other engines from docs/results/engines.csv, from whichever machine they
+    are, unless what they depend on has changed."""
+    row, key = kept_row(model, place), _peers_key(model, place, steps)
+    found = {
+        each["engine"]: PeerEstimate(
+            each["engine"],
+            each["version"],
+            each["missing"],
+            milliseconds=float(each["ms"]),
+            precision=each["precision"],
+            error=float(each["error"]),
+        )
+        for each in records
+        if each["inputs"] == key[:_DIGITS]
+    }
+    if found and row.peers_key != key:
+        _save_row(model, place, replace(_empty_row(model, place, key), peers=found))
 
 
 def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:

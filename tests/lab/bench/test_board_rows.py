@@ -19,6 +19,7 @@ from edgekit.host.lab.bench.board_rows import (
     ask_ours,
     ask_peers,
     kept_row,
+    take_recorded,
 )
 from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
 from edgekit.host.simulator.run import SimulatedCost
@@ -122,6 +123,28 @@ def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
     ask_peers(model, _PLACE, str, asked.steps)
     ask_ours(model, _PLACE, asked.steps)
     assert asked.names == [*ENGINES, "edgekit", "edgekit"]
+
+
+def test_times_of_engines_from_another_machine_are_not_asked_for(
+    asked, model, tmp_path, monkeypatch
+):
+    records = ask_peers(model, _PLACE, str, asked.steps).engine_records()
+    assert [each["engine"] for each in records] == list(ENGINES)
+    asked.names.clear()
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    take_recorded(model, _PLACE, records[1:], asked.steps)
+    row = ask_peers(model, _PLACE, str, asked.steps)
+    assert asked.names == ["litert"]
+    assert row.engine_records() == [*records[1:], records[0]]
+    assert replace(row, ours=ours(1)).best == 2.0
+
+
+def test_recorded_times_of_another_model_do_not_count(asked, model, tmp_path, monkeypatch):
+    records = ask_peers(model, _PLACE, str, asked.steps).engine_records()
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    model.write_bytes(b"....TFL3 with more")
+    take_recorded(model, _PLACE, records, asked.steps)
+    assert not kept_row(model, _PLACE).peers
 
 
 @pytest.mark.parametrize(("threads", "allowed"), [(1, "auto"), (4, "f32")])
