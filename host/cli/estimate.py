@@ -287,8 +287,8 @@ def _estimate_peers(
 
     if file_kind(model) is FileKind.BUNDLE:
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
-    f32 = options.precision == "f32"
-    job = PeerJob(model, target_of(board), threads, options.shapes, f32, seconds)
+    precisions = ("f32",) if options.precision == "f32" else ("f16", "f32")
+    job = PeerJob(model, target_of(board), threads, options.shapes, precisions, seconds)
     with working(f"estimating {model.name} and other engines"):
         return estimate_peers(job, note)
 

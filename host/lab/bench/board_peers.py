@@ -104,13 +104,13 @@ class PeerEstimate:
 @dataclass(frozen=True)
 class PeerJob:
     """The work of each engine: a model with the `shapes` of its inputs by name, the number of
-    threads, only float32 if `f32`, and a limit in seconds."""
+    threads, the `precisions` to try, f16 or f32, and a limit in seconds."""
 
     model: Path
     target: SimulatedCore
     threads: int
     shapes: Shapes
-    f32: bool
+    precisions: Sequence[str]
     seconds: float
 
 
@@ -184,7 +184,10 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
         return PeerEstimate(name, missing=f"has no wheels for {arch}")
     if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
-    half = not job.f32 and arch in engine.half and job.target.board.computes_half
+    half = arch in engine.half and job.target.board.computes_half
+    precisions = [each for each in job.precisions if each == "f32" or half]
+    if not precisions:
+        return PeerEstimate(name, missing="computes in f32 only")
     try:
         root = tools.root(arch, tell)
         place = _Place(
@@ -194,9 +197,12 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
         )
     except EdgekitError as failure:
         return PeerEstimate(name, missing=str(failure))
-    precisions = ("f16", "f32") if half else ("f32",)
-    tried = [_estimate_in(each, name, job, place, tell, tools) for each in precisions]
-    ran = [each for each in tried if each.cost is not None]
+    return fastest([_estimate_in(each, name, job, place, tell, tools) for each in precisions])
+
+
+def fastest(tried: Sequence[PeerEstimate]) -> PeerEstimate:
+    """An engine in the precision in which it is fastest; the last one if it runs in none."""
+    ran = [each for each in tried if each.milliseconds]
     return min(ran, key=lambda each: each.milliseconds) if ran else tried[-1]
 
 

@@ -30,6 +30,7 @@ from edgekit.host.lab.bench.board_peers import (
     PeerJob,
     driver_content,
     estimate_peer,
+    fastest,
 )
 from edgekit.host.lab.bench.peer_check import expected_of, largest_error
 from edgekit.host.lab.zoo.models import zoo_options
@@ -191,18 +192,21 @@ _STEPS = Steps()
 
 
 def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS) -> BoardRow:
-    """The row with all engines, each in its fastest precision."""
+    """The row with all engines. Where half precision is allowed, the row in f32 is filled first,
+    and each engine counts in its fastest precision."""
     row, key = kept_row(model, place), _peers_key(model, place, steps)
     if row.peers_key != key:
-        row = BoardRow(
-            model.stem, place.board, place.threads, place.allowed, peers_key=key
-        )  # redo ours as well
+        row = _empty_row(model, place, key)  # redo ours as well
+    half = place.allowed != "f32" and place.target.board.computes_half
+    plain = ask_peers(model, replace(place, allowed="f32"), tell, steps).peers if half else {}
     shapes = zoo_options(model).shapes
-    f32 = place.allowed == "f32"
-    job = PeerJob(model, place.target, place.threads, shapes, f32, place.seconds)
+    precisions = ("f16",) if half else ("f32",)
+    job = PeerJob(model, place.target, place.threads, shapes, precisions, place.seconds)
     for name in ENGINES:
         if name not in row.peers:
-            row = replace(row, peers={**row.peers, name: steps.peer(name, job, tell)})
+            found = steps.peer(name, job, tell)
+            found = fastest((found, plain[name])) if half else found
+            row = replace(row, peers={**row.peers, name: found})
             _save_row(model, place, row)
     return row
 

@@ -72,8 +72,8 @@ printf '{octal}' > "$folder/out0"
 
 
 def peers_of(tools: Tools, model: Path, profile: str = "rpi4", f32: bool = True) -> dict:
-    target = target_of(load_board(profile))
-    found = estimate_peers(PeerJob(model, target, 1, {}, f32, 60), lambda _: None, tools)
+    target, precisions = target_of(load_board(profile)), ("f32",) if f32 else ("f16", "f32")
+    found = estimate_peers(PeerJob(model, target, 1, {}, precisions, 60), lambda _: None, tools)
     assert [peer.name for peer in found] == list(ENGINES)
     return {peer.name: peer for peer in found}
 

@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
+from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate, PeerJob
 from edgekit.host.lab.bench.board_rows import (
     BoardRow,
     BoardSetup,
@@ -156,6 +156,24 @@ def test_ours_is_compiled_for_the_threads_and_precision_of_its_row(asked, model,
 def test_rows_of_each_precision_are_apart(asked, model):
     ask_peers(model, _PLACE, str, asked.steps)
     assert not kept_row(model, replace(_PLACE, allowed="f32")).peers
+
+
+@pytest.mark.parametrize(("half", "precision"), [(1, "f16"), (3, "f32"), (None, "f32")])
+def test_where_half_is_allowed_the_faster_precision_counts(asked, model, half, precision):
+    tried = []
+
+    def peer(name: str, job: PeerJob, *_: object) -> PeerEstimate:
+        tried.append(job.precisions)
+        if job.precisions == ("f16",):
+            return replace(peers(**{name: half} if half else {})[name], precision="f16")
+        return replace(peers(**{name: 2})[name], precision="f32")
+
+    place = BoardSetup("rpi5")
+    found = ask_peers(model, place, str, replace(asked.steps, peer=peer)).peers["mnn"]
+    assert (found.precision, found.milliseconds) == (precision, min(half or 2, 2))
+    plain = kept_row(model, replace(place, allowed="f32")).peers
+    assert {each.milliseconds for each in plain.values()} == {2}
+    assert tried == [("f32",)] * len(ENGINES) + [("f16",)] * len(ENGINES)
 
 
 def test_a_model_that_does_not_compile_says_why(asked, model):
