@@ -29,11 +29,12 @@ from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
-from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
+from edgekit.host.compiler.pipeline import PreparedGraph, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunks, with_task
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder

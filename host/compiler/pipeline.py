@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
-from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import FittedGraph as InMemory
-from edgekit.host.compiler.fit import fit, spending_of
-from edgekit.host.compiler.golden.half import half_loss, output_pairs, overflows, sample_note
-from edgekit.host.compiler.golden.vectors import golden_of, trial_inputs
-from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.fit import fit
+from edgekit.host.compiler.golden.half import sample_note
+from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
-from edgekit.host.compiler.lowering.gemm.winograd_memory import with_winograd
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
-from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.precision import choose_precision
+from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
-from edgekit.host.compiler.transforms.passes.half import narrow_weights, to_half
 from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
 from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, split_note
 from edgekit.host.compiler.transforms.passes.tie import tie_states
-from edgekit.host.errors import InputError
-from edgekit.kb.targets.board import BoardProfile, last_cache
-from edgekit.kb.targets.clusters import clusters_of
+from edgekit.kb.targets.board import BoardProfile
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
-HALF_LOSS = 0.02  # relative to an output's largest value: the limit of --precision auto
-_MOST_MORE = 2  # times what half precision loses, where it was asked for: by Winograd's transform
-
-
-@dataclass(frozen=True)
-class Target:
-    """The target of the transforms.
-
-    `limit`: memory in bytes; `table`: the knowledge base of methods; `golden`: the cache of golden
-    outputs; `samples`: graph inputs to which low-bit weights are fitted; `half_loss`: the limit of
-    --precision auto, relative to an output's largest value.
-    """
-
-    board: BoardProfile
-    options: CompileOptions
-    limit: int | None
-    table: KnowledgeBase
-    golden: Path
-    samples: Sequence[Mapping[str, Array]] = ()
-    half_loss: float = HALF_LOSS
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,84 +161,11 @@ def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
 def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Converts to half precision if requested and supported; golden outputs are then f16. Cores
     that do not compute in it may store weights in it."""
-    asked, board = target.options.precision, target.board
-    if asked == "f32":
+    graph, note = choose_precision(work.graph, target)
+    work = replace(work, notes=(*work.notes, note)) if note else work
+    if graph is work.graph:
         return work
-    if not board.computes_half and asked == "f16":
-        raise InputError(
-            f"--precision f16: expected a board whose core computes in half precision "
-            f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
-            "use auto"
-        )
-    threads = target.options.threads or 1
-    if board.computes_half:
-        direct = to_half(work.graph, threads=threads)
-    elif board.arch == "aarch64":
-        direct = narrow_weights(work.graph, last_cache(board))
-    else:
-        return work
-    if direct is work.graph:
-        return _all_f32(work) if asked == "f16" or _has_float_matrices(direct) else work
-    graph = direct
-    if board.computes_half:
-        # Large convolutions, which decide on time, usually run on all cores.
-        likely = target.options.threads or clusters_of(board)[0].cores
-        graph = with_winograd(direct, board, target.table, likely, spending_of(target.options))
-    if graph is not direct and _f32_reason("auto", work.graph, graph, target):
-        rough = asked == "f16" and _rounds_like(direct, work.graph, graph, target)
-        graph = graph if rough else direct
-    if graph is direct and (why := _f32_reason(asked, work.graph, direct, target)):
-        return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
-
-
-def _all_f32(work: PreparedGraph) -> PreparedGraph:
-    why = "f32: no operator has a faster half-precision kernel"
-    return replace(work, notes=(*work.notes, why))
-
-
-def _has_float_matrices(graph: Graph) -> bool:
-    """True if the graph might gain from half precision: quantized weights do not."""
-    constants = (t for t in graph.tensors.values() if t.data is not None)
-    return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
-
-
-def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
-    """The reason why `auto` keeps f32 instead of `made`, in half precision; empty to use it.
-
-    Raises InputError if half precision was requested explicitly but overflows.
-    """
-    golden, limit = golden_of(made, target.golden), target.half_loss
-    pairs = output_pairs(exact, golden)
-    if overflows(pairs):
-        if asked == "f16":
-            raise InputError(
-                "--precision f16: expected values up to 65504, the largest of half precision, "
-                "found larger ones, so outputs are NaN or infinite; leave the option out, or use "
-                "auto"
-            )
-        return "values exceed 65504, the largest of half precision"
-    if asked != "auto":
-        return ""
-    lost = half_loss(exact, made, target.samples or trial_inputs(exact, golden), limit)
-    if lost <= limit:
-        return ""
-    which = "samples" if target.samples else "random inputs"
-    return (
-        f"half precision would change outputs by {lost:.2%} of their largest value on {which}, "
-        f"more than {limit:.0%}"
-    )
-
-
-def _rounds_like(direct: Graph, exact: Graph, made: Graph, target: Target) -> bool:
-    """True if Winograd's transform loses at most twice as much as half precision does anyway: for a
-    model that was to be in half precision although that loses more than `auto` permits."""
-    golden = golden_of(made, target.golden)
-    if overflows(output_pairs(exact, golden)):
-        return False
-    inputs = list(islice(target.samples or trial_inputs(exact, golden), 1))
-    lost, usual = (half_loss(exact, graph, inputs, math.inf) for graph in (made, direct))
-    return lost <= _MOST_MORE * usual
 
 
 def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.compiler.pipeline import HALF_LOSS
+from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.contender import UnfitError
 from edgekit.host.lab.bench.engines import mnn_conversion, run_converter

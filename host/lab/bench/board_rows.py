@@ -21,7 +21,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions, Precision
-from edgekit.host.compiler.pipeline import HALF_LOSS
+from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.deploy.bundle import Bundle, build_bundle
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_peers import (

@@ -21,9 +21,10 @@ from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.pipeline import run_pipeline
 from edgekit.host.compiler.placement import placements
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.transforms.quantize.build import (
     QuantizedGraph,
     UnquantizableError,

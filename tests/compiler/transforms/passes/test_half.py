@@ -15,8 +15,9 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.pipeline import run_pipeline
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.transforms.passes.half import to_half
 from edgekit.host.errors import InputError
