@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,14 @@ Values = Mapping[str, Array]
 Run = Callable[[Graph, Values], Values]
 
 
-def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float) -> float:
+class HalfLoss(NamedTuple):
+    """A loss, and the input where it was found."""
+
+    off: float
+    inputs: Values
+
+
+def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float) -> HalfLoss:
     """Loss of `made`, in half precision, against `exact`, the same model in f32: the largest error
     of an output relative to its largest value, for the first of `inputs` that exceeds `limit`, or
     else for the worst.
@@ -40,29 +48,39 @@ def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float)
     )
     transforms = any(getattr(node.op, "winograd", False) for node in made.nodes)
     work = sum(multiply_adds(made, node) for node in made.nodes)
-    emulated, worst = max(_EMULATED // max(work, 1), 1) if transforms else 0, 0.0
+    emulated, worst = max(_EMULATED // max(work, 1), 1) if transforms else 0, HalfLoss(0.0, {})
     for number, (lost, each) in enumerate(tried):
         if lost > limit or number < emulated:
             lost = _loss_with(_outputs, exact, made, each)
-        worst = max(worst, lost)
-        if worst > limit:
+        worst = max(worst, HalfLoss(lost, each), key=lambda loss: loss.off)
+        if worst.off > limit:
             break
     return worst
 
 
+def noisy_losses(exact: Graph, made: Iterable[Graph], inputs: Values) -> list[float]:
+    """Losses of several graphs in half precision for one input, in noisy runs."""
+    want = _outputs(exact, inputs)
+    return [_largest_loss(exact, each, want, _noisy_outputs(each, inputs)) for each in made]
+
+
 def _loss_with(run: Run, exact: Graph, made: Graph, inputs: Values) -> float:
-    with np.errstate(all="ignore"), one_thread():
-        want, found = evaluate(exact, inputs).outputs, run(made, inputs)
+    return _largest_loss(exact, made, _outputs(exact, inputs), run(made, inputs))
+
+
+def _largest_loss(exact: Graph, made: Graph, want: Values, found: Values) -> float:
     pairs = ((want[exact.outputs[i]], found[made.outputs[i]]) for i in _compared(exact))
     return max((_max_relative_error(*pair) for pair in pairs), default=0.0)
 
 
 def _outputs(graph: Graph, inputs: Values) -> Values:
-    return evaluate(graph, inputs).outputs
+    with np.errstate(all="ignore"), one_thread():
+        return evaluate(graph, inputs).outputs
 
 
 def _noisy_outputs(graph: Graph, inputs: Values) -> Values:
-    return {name: runs.of_run(0) for name, runs in noisy_runs(graph, inputs, 1).items()}
+    with np.errstate(all="ignore"), one_thread():
+        return {name: runs.of_run(0) for name, runs in noisy_runs(graph, inputs, 1).items()}
 
 
 def overflows(pairs: Pairs) -> bool:

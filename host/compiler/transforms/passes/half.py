@@ -7,7 +7,9 @@ has a conversion cost; the cheapest assignment for the entire graph is a minimum
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -29,11 +31,33 @@ _FEW_SEQUENCES = 4  # in a batch: they read the weights once, more read them aga
 _FUNCTION, _HALF_FUNCTION = 20.0, 6.0  # evaluating a function; in simulated cycles on A76
 
 
-def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> Graph:
-    """Convert operators to f16 where that is cheaper for this number of threads; graph inputs and
-    outputs keep their dtype. `conversion` is the cost of converting one element."""
-    chosen = _choose_f16_nodes(graph, conversion, threads)
-    return _Rewrite(graph, chosen).run() if chosen else graph
+def to_half(
+    graph: Graph,
+    conversion: float = _CONVERSION,
+    threads: int = 1,
+    exact: Collection[str] = (),
+) -> Graph:
+    """Convert operators to f16 where that is cheaper for this number of threads, except the nodes
+    named in `exact`; graph inputs and outputs keep their dtype. `conversion` is the cost of
+    converting one element."""
+    return convert_nodes(graph, _choose_f16_nodes(graph, conversion, threads, exact))
+
+
+def convert_nodes(graph: Graph, nodes: Collection[str]) -> Graph:
+    """Convert the named nodes, which must have f16 kernels."""
+    return _Rewrite(graph, nodes).run() if nodes else graph
+
+
+def half_parts(graph: Graph, threads: int, count: int) -> list[frozenset[str]]:
+    """The names of the nodes that `to_half` converts, in at most `count` parts of about equal work,
+    in order of execution."""
+    chosen = _choose_f16_nodes(graph, _CONVERSION, threads, ())
+    nodes = [node for node in graph.nodes if node.name in chosen]
+    work = list(itertools.accumulate(_node_costs(graph, node)[0] for node in nodes))
+    parts: list[set[str]] = [set() for _ in range(count)]
+    for node, done in zip(nodes, work, strict=True):
+        parts[min(int(done / work[-1] * count), count - 1)].add(node.name)
+    return [frozenset(part) for part in parts if part]
 
 
 def narrow_weights(graph: Graph, cache: int) -> Graph:
@@ -119,14 +143,17 @@ def _conversion_cost(tensor: Tensor, threads: int) -> int:
     return tensor.elements + threads * (_START + (_HAND_OVER if handed_over else 0))
 
 
-def _choose_f16_nodes(graph: Graph, conversion: float, threads: int) -> set[str]:
-    """Names of the nodes to compute in f16."""
+def _choose_f16_nodes(
+    graph: Graph, conversion: float, threads: int, exact: Collection[str]
+) -> set[str]:
+    """Names of the nodes to compute in f16; those in `exact` are not."""
     labels = TwoLabels()
     outside = labels.thing(0, math.inf)
     at = {}
     for node in graph.nodes:
         work, in_half = _node_costs(graph, node)
-        at[node.name] = labels.thing(work, in_half if _has_kernel(graph, node) else math.inf)
+        can = node.name not in exact and _has_kernel(graph, node)
+        at[node.name] = labels.thing(work, in_half if can else math.inf)
     producer, consumers = graph.producer(), graph.consumers()
     narrow_results = {name for node in graph.nodes for name in _in_half(node)[1]}
     for name, tensor in graph.tensors.items():
@@ -155,7 +182,7 @@ def _round_parameter(op: Operator) -> Operator:
 class _Rewrite:
     """Rebuilds the graph; a tensor may exist in f32, in f16 or in both."""
 
-    def __init__(self, graph: Graph, chosen: set[str]) -> None:
+    def __init__(self, graph: Graph, chosen: Collection[str]) -> None:
         self._graph, self._chosen = graph, chosen
         self._tensors = {
             n: t for n, t in graph.tensors.items() if t.data is not None or n in graph.inputs

@@ -191,6 +191,27 @@ def test_auto_decides_by_inputs_that_were_not_chosen_for_the_half_graph():
     assert "outputs by 1.17% of their largest value on random inputs" in made.notes[-1]
 
 
+@pytest.mark.parametrize(("limit", "in_half"), [(0.012, 4), (0.006, 3), (0.002, 2), (0.0002, 0)])
+def test_auto_keeps_the_operators_in_f32_that_lose_most(limit, in_half):
+    """An edge detector loses 1.2%, and each of the three layers after it much less."""
+    rng = np.random.default_rng(0)
+    edges = rng.standard_normal((32, 3, 3, 16)).astype(np.float32)
+    edges -= edges.mean((1, 2), keepdims=True)
+    case = None
+    for _ in range(3):
+        mix = constant(rng.uniform(0, 1, (32, 1, 1, 32)).astype(np.float32))
+        case = Case(ops.Conv2D(), (mix,), after=case)
+    graph = graph_of([Case(ops.Conv2D(), (tensor((1, 18, 18, 16)), constant(edges)), after=case)])
+    board, folder = load_profile("a76"), cache_folder() / "golden"
+    options = CompileOptions(precision="auto")
+    target = Target(board, options, None, table_of(board), folder, half_loss=limit)
+    made = run_pipeline(graph, target)
+    convolutions = [n for n in made.graph.nodes if isinstance(n.op, ops.Conv2D)]
+    narrow = [made.graph.tensors[n.outputs[0]].dtype is DType.F16 for n in convolutions]
+    assert sum(narrow) == in_half and (in_half == 4 or not narrow[0])
+    assert any("operators that lose most" in note for note in made.notes) is (0 < in_half < 4)
+
+
 def test_auto_decides_by_samples_if_there_are_some():
     graph = _random_convolution(finds_edges=True)
     noise = np.random.default_rng(0).uniform(-1, 1, (1, 18, 18, 16)).astype(np.float32)
