@@ -109,6 +109,11 @@ def has_plugin(emulator: Emulator) -> bool:
     return is_built(_plugin_build(emulator))
 
 
+def plugin_sources() -> list[Path]:
+    """The files that the plugin is built from."""
+    return Build(_FOLDER, _FLAGS, _LINK_FLAGS, _PLUGIN).files()
+
+
 def _plugin_build(emulator: Emulator) -> Build:
     target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}") if emulator.fetched else ()
     flags = (*_FLAGS, *target, f"-DEK_PLUGIN_API={emulator.plugin_api}")

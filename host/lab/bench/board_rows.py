@@ -7,6 +7,7 @@ changes, another engine's when its driver changes, and both when the core model 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from edgekit.host.lab.bench.board_peers import (
 from edgekit.host.lab.bench.peer_check import expected_of, largest_error
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
-from edgekit.host.simulator.emulator import find_emulator, plugin_of
+from edgekit.host.simulator.emulator import plugin_sources
 from edgekit.host.simulator.model import ModelEstimate, run_model
 from edgekit.host.simulator.target import SimulatedCore, target_of
 from edgekit.kb.decoding import decode_json
@@ -172,20 +173,21 @@ def _run_ours(model: Path, bundle: Bundle, place: BoardSetup) -> tuple[ModelEsti
     return ours, largest_error(expected, found)
 
 
-def _plugin_name(arch: str) -> str:
-    return plugin_of(find_emulator(arch)).name
+@functools.cache
+def _plugin_digest() -> str:
+    """Of its sources: how a machine builds them does not change what it finds."""
+    return _hash_parts(*(path.read_text(encoding="utf-8") for path in plugin_sources()))
 
 
 @dataclass(frozen=True)
 class Steps:
     """The steps that fill rows: `peer` estimates another engine, `bundle` compiles a model, `ours`
-    estimates the result and its largest error, and `plugin` is the name of the emulator's plugin
-    for an architecture."""
+    estimates the result and its largest error, and `plugin` digests the emulator's plugin."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
     ours: Callable[[Path, Bundle, BoardSetup], tuple[ModelEstimate, float]] = _run_ours
-    plugin: Callable[[str], str] = _plugin_name
+    plugin: Callable[[], str] = _plugin_digest
 
 
 _STEPS = Steps()
@@ -274,8 +276,8 @@ def _peers_key(model: Path, place: BoardSetup, steps: Steps) -> str:
 def _environment_digest(place: BoardSetup, steps: Steps) -> str:
     """A digest of what all results depend on: board core, plugin and threads."""
     target = place.target
-    plugin = steps.plugin(target.board.arch)
-    return _hash_parts(core_text(target.core), target.cpu, plugin, str(place.threads))
+    about = (core_text(target.core), target.cpu, str(place.threads))
+    return _hash_parts(*about, steps.plugin())
 
 
 def _hash_parts(*parts: str) -> str:

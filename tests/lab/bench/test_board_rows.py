@@ -68,7 +68,7 @@ def asked(tmp_path, monkeypatch):
         compiled.append(options)
         return SimpleNamespace(manifest=None, files=files)
 
-    steps = Steps(peer, bundle, estimate, lambda _: "plugin")
+    steps = Steps(peer, bundle, estimate, lambda: "plugin")
     return SimpleNamespace(names=names, files=files, compiled=compiled, steps=steps)
 
 
