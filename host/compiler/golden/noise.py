@@ -54,6 +54,15 @@ def noisy_runs(graph: Graph, inputs: Mapping[str, Array], count: int) -> dict[st
     return {name: values[name] for name in graph.outputs}
 
 
+def noisy_run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of one run with noise; likewise."""
+    values = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
+    values |= inputs
+    memory = {name: state.initial for name, state in graph.states.items()}
+    run_nodes(graph, values, memory, _Source(0).run_node)
+    return {name: values[name] for name in graph.outputs}
+
+
 class NoisyRun:
     """Runs nodes like `run_node`, once without and `count` times with noise."""
 

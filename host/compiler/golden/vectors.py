@@ -176,17 +176,28 @@ def golden_of(graph: Graph, cache: Path) -> Golden:
         return kept
 
 
-def trial_inputs(graph: Graph, golden: Golden) -> Iterator[Values]:
+def trial_inputs(graph: Graph, golden: Golden | None = None) -> Iterator[Values]:
     """Return random inputs of every kind that is not larger than those of `golden`, or than 1:
     for decisions that must hold for inputs that were not chosen for a graph."""
-    given = [float(np.max(np.abs(x), initial=0)) for x in golden.inputs if x.dtype.kind == "f"]
-    most = max(1.0, *given, 0.0)
+    most = max(1.0, _largest_input(golden) if golden else 0.0)
     ranges = [values for values in RANGES if max(-values.low, values.high) <= most]
     count = min(_STEPS // _count_multiply_adds(graph), _TRIALS * len(ranges))
     rng = np.random.default_rng(_TRIAL_SEED)
     for i in range(max(count, len(ranges))):
         values = ranges[i % len(ranges)]
         yield {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
+
+
+def has_large_inputs(golden: Golden) -> bool:
+    """Whether `golden` adds kinds of inputs to the trials."""
+    return _largest_input(golden) > 1.0
+
+
+def _largest_input(golden: Golden) -> float:
+    return max(
+        (float(np.max(np.abs(x), initial=0)) for x in golden.inputs if x.dtype.kind == "f"),
+        default=0.0,
+    )
 
 
 def _choose_candidate(graph: Graph) -> _Candidate:
