@@ -32,11 +32,10 @@ from edgekit.kb.targets.board import last_cache
 from edgekit.kb.targets.clusters import clusters_of
 
 _OVERFLOW = "values exceed 65504, the largest of half precision"
-_PARTS = 8  # of a model, of which each may stay in f32
+_PARTS = 16  # of a model, of which each may stay in f32
 _PART_STEPS = 1 << 34  # multiply-adds of noisy runs to find out what each part loses
 _MOST_KEPT = 0.75  # of the parts
 _EXAGGERATED = 0.5  # a loss over that of a noisy run; 0.3 to 0.8 were seen
-_MARGIN = 0.9  # of the limit, for what is only predicted
 _MOST_MORE = 2  # times what half precision loses, where it was asked for: by Winograd's transform
 
 
@@ -99,7 +98,7 @@ def _mostly_half(exact: Graph, flaw: _Flaw, target: Target) -> Graph | None:
     order = np.argsort(-losses, kind="stable")
     rest = 1 - np.cumsum(losses[order]) / np.sum(losses)  # of the squares, without the first parts
     off = flaw.loss.off * (_EXAGGERATED if flaw.loss.noisy else 1.0)
-    within = off * np.sqrt(np.maximum(rest, 0)) <= _MARGIN * target.half_loss
+    within = off * np.sqrt(np.maximum(rest, 0)) <= target.half_loss
     least = int(np.argmax(within)) + 1
     most = min(least + 1, int(_MOST_KEPT * len(parts)))
     for kept in range(least, most + 1):
