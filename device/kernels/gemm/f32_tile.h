@@ -291,6 +291,12 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #include "f32_in_order.h"
 #endif
 
+#if F32_LANES && !EK_IN_ORDER && !defined EK_HALF && !defined NARROW &&                            \
+    !defined __ARM_FEATURE_DOTPROD &&                                                              \
+    ((MR == 8 && NV == 2) || (MR == 6 && NV == 3) || (MR == 4 && NV == 4))
+#include "f32_out_of_order.h"
+#endif
+
 /* f32_rows, prefetching `lines` lines per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
@@ -307,6 +313,13 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
 #ifdef F32_IN_ORDER
     if (F32_IN_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && left) {
         f32_rows_in_order(acc, a, b.at, (long)left);
+        b.at += p * b.row;
+        left = 0;
+    }
+#endif
+#ifdef F32_OUT_OF_ORDER
+    if (F32_OUT_OF_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && !lines && left) {
+        f32_rows_out_of_order(acc, a, b.at, (long)left);
         b.at += p * b.row;
         left = 0;
     }
