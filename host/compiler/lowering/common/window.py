@@ -39,6 +39,18 @@ class Window:
         return self.kernel[0] * max(self.kernel[1], self.stride[1]) * self.x[3]
 
     @property
+    def crossing(self) -> float:
+        """The share of windows that cross the border of the image."""
+        inside = 1
+        for axis, before in enumerate((self.padding.top, self.padding.left)):
+            size, outputs, stride = self.x[axis + 1], self.y[axis + 1], self.stride[axis]
+            reach = (self.kernel[axis] - 1) * self.dilation[axis]
+            first = math.ceil(before / stride)
+            last = (size + before - reach - 1) // stride
+            inside *= max(min(last, outputs - 1) - first + 1, 0)
+        return 1 - inside / (self.y[1] * self.y[2])
+
+    @property
     def whole(self) -> Window:
         """The same window over images that already include their padding."""
         (n, h, w, c), pad = self.x, self.padding

@@ -39,6 +39,7 @@ from edgekit.kb.targets.isa import Tile
 # On ARM, widening f16 in registers costs 2 to 10% of a tile, in a panel as much as 2 to 4 rows.
 _HALF_TILES = 4
 _SCALAR_ROWS = 128  # a U74 takes 1.23 of the time of a MobileNet whose layers have 9 to 144 rows
+_TAP_CHANNELS, _CROSSING = 64, 0.15  # channels per tap, share of windows that cross the border
 _PIECES = 2  # per thread, where each widens the weights it reads
 
 
@@ -131,6 +132,13 @@ def _pays(ctx: Context, narrow: Narrow, rows: int) -> bool:
     return rows == 1 or rows >= _SCALAR_ROWS // 2
 
 
+def _reads_taps(window: Window, method: OperatorMethod) -> bool:
+    """Whether windows are read tap by tap, because each panel of channels would copy those that
+    cross the border again. In simulated time on A72 and A76."""
+    wide = window.x[3] >= _TAP_CHANNELS
+    return method.split == "n" and wide and window.crossing >= _CROSSING
+
+
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[KernelCall]:
@@ -144,7 +152,7 @@ def f32_product(
     n = weights.shape[0]
     kh, kw = window.kernel
     fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
-    segments = fits and (window.dilation[1] == 1 or kw == 1)
+    segments = fits and (window.dilation[1] == 1 or kw == 1) and not _reads_taps(window, method)
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
