@@ -16,12 +16,11 @@
 #define OO_ROW(i) "ldr %q[a" #i "], [%[x" #i "], %[next]]\n"
 #define OO_NO_LOAD(v, at)
 #define OO_NO_ROW(i)
-#ifdef F32_PREFETCH_BYTES
 #define OO_AHEAD_BY(at, ahead) "prfm pldl1keep, [%[w], #" #at " + " #ahead "]\n"
 #define OO_AHEAD_OF(at, ahead) OO_AHEAD_BY(at, ahead)
 #define OO_AHEAD(at) OO_AHEAD_OF(at, F32_PREFETCH_BYTES)
-#else
-#define OO_AHEAD(at) ""
+#ifndef F32_PREFETCH_BYTES
+#define F32_PREFETCH_BYTES 512
 #endif
 #define OO_SUM(i, j) [s##i##j] "+w"(acc[i][j])
 #define OO_X(i) [a##i] "+w"(a[i])
