@@ -1,4 +1,5 @@
-"""8-bit convolutions that read windows in place from a padded copy of the image."""
+"""Windows that cross the border: 8-bit convolutions read them in place from a padded copy of the
+image, f32 convolutions from copies of their rows or tap by tap."""
 
 from __future__ import annotations
 
@@ -116,3 +117,37 @@ def test_images_are_copied_by_one_thread_where_rows_are_short():
 @pytest.mark.parametrize("board", ["a53", "a55", "a57", "a7", "rv64gcv", "bpi-f3"])
 def test_other_products_leave_the_border_where_it_is(board):
     assert not any(_bordered(_cases(), board))
+
+
+def _floats(side: int, channels: int, outputs: int, stride: int = 2) -> Case:
+    rng = np.random.default_rng(side)
+    weights = constant(rng.standard_normal((outputs, 3, 3, channels)).astype(np.float32) / 32)
+    return Case(
+        ops.Conv2D((stride, stride), padding=_SAME), (tensor((1, side, side, channels)), weights)
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "copies"),
+    [
+        (_floats(9, 256, 128), False),
+        (_floats(5, 128, 256, 1), False),
+        (_floats(40, 128, 256), True),  # few windows cross the border
+        (_floats(9, 32, 1024), True),  # taps of few channels
+        (_floats(9, 64, 24), True),  # all panels share the copies of a tile
+    ],
+)
+def test_floats_are_read_tap_by_tap_where_each_panel_would_copy_them(case, copies):
+    (step,) = lower(graph_of([case]), load_board("rpi4")).lowered.steps
+    (call,) = step.calls
+    assert call.fields["row_segments"] == copies
+
+
+@pytest.mark.cross
+def test_floats_at_borders_are_near_the_reference(virtual_board, tmp_path):
+    graph = graph_of([_floats(9, 256, 128)])
+    inputs = inputs_of(graph)
+    folder = build(graph, load_board("a57"), tmp_path / "release")
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = virtual_board("a57").run(folder, cases, tmp_path)
+    check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)

@@ -31,7 +31,7 @@ from tests.support.toolchains import toolchain_for
 
 pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
-_VARIANTS = {"large_window", "depthwise_seven", "transpose_conv", "viewed_matmul", "movement"}
+_VARIANTS = {"large_window", "depthwise_windows", "transpose_conv", "viewed_matmul", "movement"}
 _UNIT = 2.0**-11
 _REAL = Tensor("", (65536,), DType.F32)
 _STEMS = 16

@@ -15,7 +15,7 @@ from edgekit.host.compiler.transforms.passes.half import to_half
 
 UNIT = 2.0**-11  # unit roundoff of f16
 HALF_FAMILIES = (
-    "conv_f32", "large_window", "depthwise_f32", "depthwise_seven", "pool", "binary", "unary",
+    "conv_f32", "large_window", "depthwise_f32", "depthwise_windows", "pool", "binary", "unary",
     "mean", "softmax", "resize", "movement", "dense_f32", "transpose_conv", "matmul",
     "viewed_matmul", "layer_norm", "recurrent",
 )  # fmt: skip

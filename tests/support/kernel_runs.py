@@ -120,7 +120,7 @@ PLAIN_C = (
 # Matches families of other operators that the kernels of further families compute as well. They run
 # on this machine alone by default; elsewhere they are exhaustive.
 VARIANTS = (
-    "conv_hybrid|dense_hybrid|depthwise_seven|dynamic|every_operand|large_window|mean_of_sums|"
+    "conv_hybrid|dense_hybrid|depthwise_windows|dynamic|every_operand|large_window|mean_of_sums|"
     "quantized_totals|transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
 )
 

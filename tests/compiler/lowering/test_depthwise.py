@@ -30,6 +30,24 @@ def test_strides_that_differ_have_kernels_of_their_own():
     assert "_dwconv_3x3s2x1_" in plan.lowered.steps[0].kernel
 
 
+@pytest.mark.parametrize(
+    ("window", "dilation", "name"),
+    [
+        ((3, 1), (1, 1), "_dwconv_3x1s1_"),
+        ((1, 5), (1, 1), "_dwconv_1x5s1_"),
+        ((4, 4), (1, 1), "_dwconv_4x4s1_"),
+        ((7, 7), (1, 1), "_dwconv_7x7s1_"),
+        ((1, 9), (1, 1), "_dwconv_neon"),
+        ((3, 1), (2, 1), "_dwconv_neon"),
+    ],
+)
+def test_small_windows_have_kernels_of_their_own(window, dilation, name):
+    x, w = tensor((1, 9, 12, 16)), constant(np.ones((1, *window, 16)))
+    case = Case(ops.DepthwiseConv2D(dilation=dilation), (x, w))
+    (step,) = lower(graph_of([case]), load_profile("a57")).lowered.steps
+    assert name in step.kernel
+
+
 @pytest.mark.parametrize(("side", "rows"), [(28, 28), (56, 28), (112, 19)])
 def test_a_task_has_as_many_rows_as_scratch_holds(side, rows):
     """Of 56 columns it holds 40 rows, enough for 38 of y: two tasks get 28 each."""

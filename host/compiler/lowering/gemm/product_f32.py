@@ -132,11 +132,10 @@ def _pays(ctx: Context, narrow: Narrow, rows: int) -> bool:
     return rows == 1 or rows >= _SCALAR_ROWS // 2
 
 
-def _reads_taps(window: Window, method: OperatorMethod) -> bool:
-    """Whether windows are read tap by tap, because each panel of channels would copy those that
-    cross the border again. In simulated time on A72 and A76."""
-    wide = window.x[3] >= _TAP_CHANNELS
-    return method.split == "n" and wide and window.crossing >= _CROSSING
+def _copies_much(window: Window) -> bool:
+    """Whether so many windows cross the border that reading all of them tap by tap takes less time
+    than copying those for each panel of channels; in simulated time on A72 and A76."""
+    return window.x[3] >= _TAP_CHANNELS and window.crossing >= _CROSSING
 
 
 def f32_product(
@@ -151,8 +150,10 @@ def f32_product(
         return lower_winograd(ctx, node, window, weights, activation, tile)
     n = weights.shape[0]
     kh, kw = window.kernel
+    stored = _stored(ctx, node, window, weights, method, dtype)
+    outer = method.split == "n" or stored.outer
     fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
-    segments = fits and (window.dilation[1] == 1 or kw == 1) and not _reads_taps(window, method)
+    segments = fits and (window.dilation[1] == 1 or kw == 1) and not (outer and _copies_much(window))
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
@@ -168,7 +169,6 @@ def f32_product(
     if method.kc is not None:
         macros["K_BLOCK"] = method.kc
         suffix += f"_k{method.kc}"
-    stored = _stored(ctx, node, window, weights, method, dtype)
     macros |= stored.macros
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
@@ -184,7 +184,7 @@ def f32_product(
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "row_segments": int(segments),
-        "panel_outer": int(method.split == "n" or stored.outer),
+        "panel_outer": int(outer),
         "panels": panels,
         "band": band_of(ctx, node, method),
         "block_outer": int(block_outer),
