@@ -60,7 +60,6 @@ Family = Literal[
     "nna",
 ]
 NEAR = 100  # hundredths of squared distance that a row covers beyond the measured products
-_FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # windows with specialized depthwise kernels
 _FEW_TILES = 4  # of Winograd: with so few, a tile covers more channels instead
 BLOCKS_OF_K = (128, 256, 512)
 ROW_OF_BYTES = Tile(1, 4)  # for a single row: wider tiles read it less often
