@@ -32,6 +32,15 @@ enum {
 };
 #endif
 
+/* Elements between consecutive vectors of a row of A: EK_VL, or more if rows are interleaved, which
+ * are then multiples of EK_VL long. */
+#ifdef F32_ROW_STEP
+#define F32_INTERLEAVED 1
+#else
+#define F32_INTERLEAVED 0
+#define F32_ROW_STEP EK_VL
+#endif
+
 /* The position of one step in B. */
 typedef struct {
     const ek_real *at;
@@ -259,7 +268,7 @@ EK_INLINE void f32_rows_step(const int mr, const int nv, const int has_next, vf 
             for (int j = 0; j < nv; j++)
                 acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), bv[j], acc[i][j]);
             if (has_next && last)
-                av[i] = vf_load(x[i] += EK_VL);
+                av[i] = vf_load(x[i] += F32_ROW_STEP);
         }
         if (has_next || !last)
             memcpy(bv, b_next, sizeof(vf) * nv);
@@ -284,10 +293,7 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #define F32_ROWS_AHEAD(mr, nv) 0
 #endif
 
-/* Not for f32 where a core has dot products, as a Cortex-A55: layers of 64 channels and more take
- * 0.9 of their time, but networks of narrow ones up to 1.04. */
-#if F32_LANES && EK_IN_ORDER && MR >= 8 && NV >= 2 && !defined NARROW &&                           \
-    (defined EK_HALF || !defined __ARM_FEATURE_DOTPROD)
+#if F32_LANES && EK_IN_ORDER && MR >= 8 && NV >= 2 && !defined NARROW
 #include "f32_in_order.h"
 #endif
 
@@ -311,7 +317,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     unsigned long left = step > 1 ? (unsigned long)k / (unsigned)step : 0;
     long p = (long)left * step;
 #ifdef F32_IN_ORDER
-    if (F32_IN_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && left) {
+    if (F32_IN_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && left >= F32_IN_ORDER_GROUPS) {
         f32_rows_in_order(acc, a, b.at, (long)left);
         b.at += p * b.row;
         left = 0;
@@ -355,7 +361,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
             }
             EK_UNROLL
             for (int i = 0; i < mr; i++)
-                x[i] += step;
+                x[i] += F32_LANES ? F32_ROW_STEP : step;
         } while (--left);
     if (sets > 1)
         f32_add_sets(mr, nv, acc, sum);
