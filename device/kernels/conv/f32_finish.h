@@ -37,7 +37,7 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
-            const int whole = full || j < nv - 1;
+            const int whole = full || j < nv - 1, stored = GATHERS || whole;
             vf v = acc[i][j];
             if (BIAS_LAST)
                 v += vf_load((const ek_real *)a->bias + channel + j * EK_VL);
@@ -49,18 +49,18 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
             if (last)
                 acc[i][j] = v;
             else
-                store_sum(whole, y + j * EK_VL, v, left);
+                store_sum(stored, y + j * EK_VL, v, left);
         }
         if (adds)
             residual += oc;
         if (!last)
-            y += a->pitch; /* an X60 takes longer if a register holds it */
+            y += GATHERS ? pitch : a->pitch; /* an X60 takes longer if a register holds it */
     }
     EK_UNROLL
     for (int i = 0; i < mr && last; i++) {
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            store_sum(full || j < nv - 1, y + i * pitch + j * EK_VL, acc[i][j], left);
+            store_sum(GATHERS || full || j < nv - 1, y + i * pitch + j * EK_VL, acc[i][j], left);
     }
 }
 
@@ -71,8 +71,11 @@ EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf 
     const long left = a->win.oc - channel - (nv - 1) * EK_VL;
     const int full = EK_VL == 1 || left >= EK_VL, adds = residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
+    ek_real gathered[MR * NV * EK_VL] __attribute__((aligned(64)));
+    ek_real *to = GATHERS ? gathered : y;
+    const long step = GATHERS ? nv * EK_VL : pitch;
 #define FINISH(full, adds, clamps)                                                                 \
-    finish_sums(mr, nv, full, adds, clamps, a, acc, y, pitch, residual, channel, left)
+    finish_sums(mr, nv, full, adds, clamps, a, acc, to, step, residual, channel, left)
     if (full && clamps && !adds)
         FINISH(1, 0, 1);
     else if (full && clamps)
@@ -86,6 +89,16 @@ EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf 
     else
         FINISH(0, 1, 1);
 #undef FINISH
-    epilogue_rows(&a->epilogue, y, pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
+    if (!GATHERS) {
+        epilogue_rows(&a->epilogue, y, pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
+        return;
+    }
+    epilogue_rows(&a->epilogue, gathered, step, mr, channel, step);
+    for (int i = 0; i < mr; i++, y += pitch) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            store_sum(full || j < nv - 1, y + j * EK_VL, vf_load(gathered + (i * nv + j) * EK_VL),
+                      left);
+    }
 }
 #endif
