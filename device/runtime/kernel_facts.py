@@ -38,6 +38,7 @@ I8_UNPACKED_BYTES = 32768  # of a panel of 4-bit weights; larger panels are stor
 MOST_TAPS = 1024  # of a depthwise window
 DEPTHWISE_TILE = 4  # columns of y computed at once
 WINOGRAD_BYTES = 8192  # of tiles that are multiplied at once, at each of 36 points
+WINOGRAD_FAR_BYTES = 262144  # of weights that several groups of tiles share, panel by panel
 WINOGRAD_FLOAT_CHANNELS = 128  # products that are summed in f32 before these sums are added
 WINOGRAD_HALF_CHANNELS = 32  # the same in f16
 CHAIN_BYTES = 196608  # of the rows between the members

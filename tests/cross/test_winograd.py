@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES
+from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES, WINOGRAD_FAR_BYTES
+from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.lower import lower
@@ -19,6 +20,7 @@ from tests.support.kernel_runs import build, check
 from tests.support.narrow_cases import narrow_weights
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 _MOST = WINOGRAD_BYTES // 4 // 8  # channels of which the kernel multiplies eight tiles at once
@@ -90,6 +92,25 @@ def test_stored_weights_in_parts(virtual_board, tmp_path):
     (step,) = lower(graph, board, table, threads=1).lowered.steps
     ranges = [(call.fields["first"], call.fields["last"]) for call in step.calls]
     assert len(ranges) > 1 and ranges[-1][1] == 76
+    _check(graph, board, table, virtual_board, tmp_path, threads=1)
+
+
+@pytest.mark.parametrize("core", few_or_all(["a53", "a55", "a76"], ["a53", "a55"]))
+def test_groups_of_tiles_share_panels(virtual_board, tmp_path, core):
+    """Of weights that exceed a cache. The last group is small, the last tiles cross the border, and
+    the last panel is narrow."""
+    rng, board = np.random.default_rng(5), load_board(core)
+    cases = []
+    for (h, w), (c, oc) in (((20, 18), (64, 36)), ((13, 14), (96, 20)), ((5, 39), (48, 40))):
+        weights = constant(rng.standard_normal((oc, 3, 3, c)).astype(np.float32))
+        op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+        cases.append(Case(op, (tensor((1, h, w, c)), weights)))
+        assert transformed_bytes(c, oc, "f32") > WINOGRAD_FAR_BYTES
+    graph, table = graph_of(cases), KnowledgeBase((board.platform,))
+    steps = lower(graph, board, table, threads=1).lowered.steps
+    calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
+    assert all(call.kernel.source == "conv/f32_winograd.c" for call in calls)
+    assert all(call.fields["parts"] == 1 and (call.tasks or 0) > 1 for call in calls)
     _check(graph, board, table, virtual_board, tmp_path, threads=1)
 
 

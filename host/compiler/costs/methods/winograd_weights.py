@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES, WINOGRAD_FAR_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     cost_of_new_weights,
     cost_of_weights,
 )
 from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.costs.methods.winograd import (
+    POINTS,
     Transformed,
     making_cost,
     transformed_bytes,
@@ -30,6 +32,7 @@ _NETWORK = 8  # layers that the last-level cache holds if their weights stay cac
 _CACHED = 3, 4  # the part of the last-level cache that weights and tiles may fill to stay there
 _LINE_VECTORS = 4
 _HIDDEN = 2  # a line is read in time if its predecessor's products take this many times as long
+_WAITED = 0.75  # the part of other lines' time that one thread waits on cores in order
 _MISSED = 3.5  # in-order cores wait for one of so many lines of tiles that left the cache
 _PRODUCTS = 1.7, 1.2  # vector operations per cycle of products / `reached`; in order, out of order
 _USUAL_SPEED = 1.0  # vector operations per nanosecond, of cores without a model of time
@@ -101,10 +104,17 @@ class WinogradWeights:
         if self.size(parts) + held <= cache * part // of:
             return again
         if work.groups > threads:  # else all threads read a panel at the same time
-            again += (work.groups - 1) * self._cost_of_reading(self.bytes)
+            again += (self._readings(parts) - 1) * self._cost_of_reading(self.bytes)
         if held and held + min(threads * panel, self.size(parts)) > cache:
             again += self._cost_of_tiles((work.panels - 1) * work.groups * tiles)
         return again
+
+    def _readings(self, parts: int) -> int:
+        """How often weights are read: one thread multiplies several groups by each panel."""
+        if self.threads > 1 or self.size(parts) <= WINOGRAD_FAR_BYTES:
+            return self.work.groups
+        group = transformed_bytes(self.work.c, self.work.tile.mr, self.dtype) // POINTS + LINE
+        return math.ceil(self.work.groups / ((WINOGRAD_BYTES + 2 * LINE) // group))
 
     def _cost_of_reading(self, size: int) -> float:
         """Time to wait for `size` bytes of weights that may have left the cache. One thread waits
@@ -117,7 +127,10 @@ class WinogradWeights:
         line_ns = LINE / core.dram.core_gb_s
         products = _LINE_VECTORS * self.work.tile.mr
         products_ns = products / _speed(core)
-        return 0.0 if products_ns >= _HIDDEN * line_ns else self._cost_of_lines(size, line_ns, core)
+        if products_ns >= _HIDDEN * line_ns:
+            return 0.0
+        waited = _WAITED if core.order == "in" else 1.0
+        return self._cost_of_lines(size, waited * line_ns, core)
 
     def _cost_of_tiles(self, size: int) -> float:
         core = timed_core(self.board)
