@@ -94,6 +94,24 @@ EK_INLINE void epilogue_four(const ek_epilogue *e, ek_real *restrict y, long cha
         y[i] = EPILOGUE_OF(y[i], i);
 }
 
+/* Narrow rows on cores out of order: 4 vectors come from 4 / `vectors` rows. */
+#if EPILOGUE == 1 && !EK_IN_ORDER
+#define EPILOGUE_GATHERS (EPILOGUE_VECTORS == 4)
+#else
+#define EPILOGUE_GATHERS 0
+#endif
+EK_INLINE void epilogue_gathered(const int vectors, const ek_epilogue *e, ek_real *y, long pitch) {
+    const int n = vectors * EK_VL;
+    ek_real four[4 * EK_VL];
+    EK_UNROLL
+    for (int r = 0; r < 4 / vectors; r++)
+        memcpy(four + r * n, y + r * pitch, (size_t)n * sizeof *y);
+    epilogue_four(e, four, 0);
+    EK_UNROLL
+    for (int r = 0; r < 4 / vectors; r++)
+        memcpy(y + r * pitch, four + r * n, (size_t)n * sizeof *y);
+}
+
 /* Applies it to `rows` rows of n values, `pitch` apart, that start at the same channel. */
 static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_real *y, long pitch,
                                                     long rows, long channel, long n) {
@@ -113,12 +131,20 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
     for (; EPILOGUE_VECTORS == 4 && i + 4 * EK_VL <= n; i += 4 * EK_VL)
         for (long r = 0; r < rows; r++)
             epilogue_four(&e, y + r * pitch + i, channel + i);
-    for (; EPILOGUE_VECTORS > 1 && i + 2 * EK_VL <= n; i += 2 * EK_VL)
-        for (long r = 0; r < rows; r++)
+    for (; EPILOGUE_VECTORS > 1 && i + 2 * EK_VL <= n; i += 2 * EK_VL) {
+        long r = 0;
+        for (; EPILOGUE_GATHERS && r + 2 <= rows; r += 2)
+            epilogue_gathered(2, &e, y + r * pitch + i, pitch);
+        for (; r < rows; r++)
             epilogue_pair(&e, y + r * pitch + i, channel + i);
-    for (; i + EK_VL <= n; i += EK_VL)
-        for (long r = 0; r < rows; r++)
+    }
+    for (; i + EK_VL <= n; i += EK_VL) {
+        long r = 0;
+        for (; EPILOGUE_GATHERS && r + 4 <= rows; r += 4)
+            epilogue_gathered(1, &e, y + r * pitch + i, pitch);
+        for (; r < rows; r++)
             epilogue_vector(&e, y + r * pitch + i, channel + i);
+    }
     for (long r = 0; i < n && r < rows; r++) {
         ek_real *at = y + r * pitch + i, last[EK_VL] = {0};
         ek_copy_short(last, at, (n - i) * (long)sizeof *y);
