@@ -66,14 +66,16 @@
 /* A step by lane l and the vectors b. It loads those of the next step, n, and, by the last lane,
  * the next values of each row, unless B or A is OO_NO. */
 #define OO_FOUR_ROWS(l, b, n, at, ahead, B, A)                                                     \
-    OO_TILE(0, b, l, B##_LOAD(n##0, at)) A##_ROW(0) OO_TILE(1, b, l, B##_LOAD(n##1, at + 16))      \
-        A##_ROW(1) OO_TILE(2, b, l, OO_THIRD(B, n##2, at + 32)) A##_ROW(2)                         \
+    OO_TILE(0, b, l, B##_LOAD(n##0, at))                                                           \
+    A##_ROW(0) OO_TILE(1, b, l, B##_LOAD(n##1, at + 16)) A##_ROW(1)                                \
+        OO_TILE(2, b, l, OO_THIRD(B, n##2, at + 32)) A##_ROW(2)                                    \
             OO_TILE(3, b, l, OO_FOURTH(B, n##3, at + 48)) ahead A##_ROW(3)
 #if MR == 8
 #define OO_STEP(l, b, n, at, ahead, B, A)                                                          \
     OO_FOUR_ROWS(l, b, n, at, ahead, B, A)                                                         \
-    OO_TILE(4, b, l, "") A##_ROW(4) OO_TILE(5, b, l, "") A##_ROW(5) OO_TILE(6, b, l, "")           \
-        A##_ROW(6) OO_TILE(7, b, l, "") A##_ROW(7)
+    OO_TILE(4, b, l, "")                                                                           \
+    A##_ROW(4) OO_TILE(5, b, l, "") A##_ROW(5) OO_TILE(6, b, l, "") A##_ROW(6)                     \
+        OO_TILE(7, b, l, "") A##_ROW(7)
 #define OO_ROWS(m) m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7)
 #elif MR == 6
 #define OO_STEP(l, b, n, at, ahead, B, A)                                                          \
@@ -103,8 +105,8 @@ EK_INLINE void f32_rows_out_of_order(vf acc[MR][NV], const float *const x[MR], c
                                     "subs %[groups], %[groups], #1\n"
                                     "b.ne 1b\n"
                                     "2:\n" OO_STEPS(OO_NO, OO_NO)
-            : OO_ROWS(OO_SUMS), OO_ROWS(OO_X), OO_PANEL, [w] "+r"(w), [next] "+r"(next),
-              [groups] "+r"(groups)
+            : OO_ROWS(OO_SUMS), OO_ROWS(OO_X),
+              OO_PANEL, [w] "+r"(w), [next] "+r"(next), [groups] "+r"(groups)
             : OO_ROWS(OO_FROM), [bytes] "n"(4 * NV * sizeof(vf))
             : "cc", "memory");
 }

@@ -31,18 +31,20 @@ def test_strides_that_differ_have_kernels_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("window", "dilation", "name"),
+    ("window", "dilation", "columns", "name"),
     [
-        ((3, 1), (1, 1), "_dwconv_3x1s1_"),
-        ((1, 5), (1, 1), "_dwconv_1x5s1_"),
-        ((4, 4), (1, 1), "_dwconv_4x4s1_"),
-        ((7, 7), (1, 1), "_dwconv_7x7s1_"),
-        ((1, 9), (1, 1), "_dwconv_neon"),
-        ((3, 1), (2, 1), "_dwconv_neon"),
+        ((3, 1), (1, 1), 12, "_dwconv_3x1s1_"),
+        ((1, 5), (1, 1), 12, "_dwconv_1x5s1_"),
+        ((4, 4), (1, 1), 12, "_dwconv_4x4s1_"),
+        ((7, 7), (1, 1), 12, "_dwconv_7x7s1_"),
+        ((7, 7), (1, 1), 7, "_dwconv_7x7s1_"),
+        ((3, 1), (1, 1), 3, "_dwconv_neon"),  # no tile of columns
+        ((1, 9), (1, 1), 12, "_dwconv_neon"),
+        ((3, 1), (2, 1), 12, "_dwconv_neon"),
     ],
 )
-def test_small_windows_have_kernels_of_their_own(window, dilation, name):
-    x, w = tensor((1, 9, 12, 16)), constant(np.ones((1, *window, 16)))
+def test_small_windows_have_kernels_of_their_own(window, dilation, columns, name):
+    x, w = tensor((1, 9, columns, 16)), constant(np.ones((1, *window, 16)))
     case = Case(ops.DepthwiseConv2D(dilation=dilation), (x, w))
     (step,) = lower(graph_of([case]), load_profile("a57")).lowered.steps
     assert name in step.kernel

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE, I8_SCRATCH_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
     RowTiles,
@@ -60,6 +60,7 @@ Family = Literal[
     "nna",
 ]
 NEAR = 100  # hundredths of squared distance that a row covers beyond the measured products
+_FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # whose specialized depthwise kernels always pay
 _FEW_TILES = 4  # of Winograd: with so few, a tile covers more channels instead
 BLOCKS_OF_K = (128, 256, 512)
 ROW_OF_BYTES = Tile(1, 4)  # for a single row: wider tiles read it less often
@@ -130,8 +131,10 @@ class Form:
 
     @property
     def has_fixed_window(self) -> bool:
-        """True if there are depthwise kernels specialized for this window."""
-        return max(self.window) <= 7 and self.dilation == (1, 1) and max(self.stride) <= 2
+        """True if a specialized depthwise kernel pays: for most windows, if a tile fits."""
+        tile = DEPTHWISE_TILE + (self.window[1] - 1) // self.stride[1]
+        known = self.window in _FIXED_WINDOWS or (max(self.window) <= 7 and self.y[2] >= tile)
+        return known and self.dilation == (1, 1) and max(self.stride) <= 2
 
     @property
     def depth(self) -> int:

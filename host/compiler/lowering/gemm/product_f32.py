@@ -153,7 +153,9 @@ def f32_product(
     stored = _stored(ctx, node, window, weights, method, dtype)
     outer = method.split == "n" or stored.outer
     fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
-    segments = fits and (window.dilation[1] == 1 or kw == 1) and not (outer and _copies_much(window))
+    segments = (
+        fits and (window.dilation[1] == 1 or kw == 1) and not (outer and _copies_much(window))
+    )
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
