@@ -91,23 +91,24 @@
 EK_INLINE void f32_rows_out_of_order(vf acc[MR][NV], const float *const x[MR], const float *w,
                                      long groups) {
     vf a[MR], b[NV], n[NV];
-    long next = sizeof(vf);
+    long next = F32_ROW_STEP * sizeof *w;
     EK_UNROLL
     for (int i = 0; i < MR; i++)
         a[i] = vf_load(x[i]);
     EK_UNROLL
     for (int j = 0; j < NV; j++)
         b[j] = vf_load(w + j * EK_VL);
-    __asm__("subs %[groups], %[groups], #1\n"
-            "b.eq 2f\n"
-            "1:\n" OO_STEPS(OO, OO) "add %[w], %[w], %[bytes]\n"
-                                    "add %[next], %[next], #16\n"
-                                    "subs %[groups], %[groups], #1\n"
-                                    "b.ne 1b\n"
-                                    "2:\n" OO_STEPS(OO_NO, OO_NO)
-            : OO_ROWS(OO_SUMS), OO_ROWS(OO_X),
-              OO_PANEL, [w] "+r"(w), [next] "+r"(next), [groups] "+r"(groups)
-            : OO_ROWS(OO_FROM), [bytes] "n"(4 * NV * sizeof(vf))
-            : "cc", "memory");
+    __asm__(
+        "subs %[groups], %[groups], #1\n"
+        "b.eq 2f\n"
+        "1:\n" OO_STEPS(OO, OO) "add %[w], %[w], %[bytes]\n"
+                                "add %[next], %[next], %[step]\n"
+                                "subs %[groups], %[groups], #1\n"
+                                "b.ne 1b\n"
+                                "2:\n" OO_STEPS(OO_NO, OO_NO)
+        : OO_ROWS(OO_SUMS), OO_ROWS(OO_X),
+          OO_PANEL, [w] "+r"(w), [next] "+r"(next), [groups] "+r"(groups)
+        : OO_ROWS(OO_FROM), [bytes] "n"(4 * NV * sizeof(vf)), [step] "n"(F32_ROW_STEP * sizeof *w)
+        : "cc", "memory");
 }
 #endif
