@@ -100,7 +100,7 @@ def _mostly_half(exact: Graph, flaw: _Flaw, target: Target) -> Graph | None:
     off = flaw.loss.off * (_EXAGGERATED if flaw.loss.noisy else 1.0)
     within = off * np.sqrt(np.maximum(rest, 0)) <= target.half_loss
     least = int(np.argmax(within)) + 1
-    most = min(least + 1, int(_MOST_KEPT * len(parts)))
+    most = min(least + 2, int(_MOST_KEPT * len(parts)))
     for kept in range(least, most + 1):
         names = frozenset[str]().union(*(parts[i] for i in order[:kept]))
         made = to_half(exact, threads=threads, exact=names)

@@ -13,6 +13,7 @@ from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.golden.blas import one_thread
 from edgekit.host.compiler.golden.noise import noisy_run
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.similarity import cosine, least_cosine
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
 
@@ -37,8 +38,8 @@ class HalfLoss(NamedTuple):
 
 def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float) -> HalfLoss:
     """Loss of `made`, in half precision, against `exact`, the same model in f32: the largest error
-    of an output relative to its largest value, for the first of `inputs` that exceeds `limit`, or
-    else for the worst.
+    of an output relative to its largest value, or to 1 for probabilities, for the first of `inputs`
+    that exceeds `limit`, or else for the worst.
 
     A noisy run exaggerates the errors of f16 sums, up to three times. Only where it exceeds
     `limit`, but not by far, and for the worst inputs of graphs with Winograd's transforms, which it
@@ -73,7 +74,11 @@ def _loss_with(run: Run, exact: Graph, made: Graph, inputs: Values) -> float:
 
 
 def _largest_loss(exact: Graph, made: Graph, want: Values, found: Values) -> float:
-    pairs = ((want[exact.outputs[i]], found[made.outputs[i]]) for i in _compared(exact))
+    units, names = (
+        probabilities(exact),
+        ((exact.outputs[i], made.outputs[i]) for i in _compared(exact)),
+    )
+    pairs = ((want[a], found[b], 1.0 if a in units else _NONE) for a, b in names)
     return max((_max_relative_error(*pair) for pair in pairs), default=0.0)
 
 
@@ -144,12 +149,12 @@ def _compared(graph: Graph) -> list[int]:
     return [i for i in every if graph.outputs[i] not in selected] or list(every)
 
 
-def _max_relative_error(want: Array, found: Array) -> float:
-    """Largest difference relative to the largest expected value."""
+def _max_relative_error(want: Array, found: Array, unit: float = _NONE) -> float:
+    """Largest difference relative to the largest expected value, or to `unit` if that is larger."""
     want, found = want.astype(np.float64), found.astype(np.float64)
     with np.errstate(all="ignore"):
         off = float(np.max(np.abs(found - want), initial=0.0))
-        largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)
+        largest = max(float(np.max(np.abs(want), initial=0.0)), unit)
     return off / largest if np.isfinite(off) else np.inf
 
 

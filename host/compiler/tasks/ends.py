@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.makers import maker_of
 from edgekit.host.compiler.ir.types import Graph, Node, Shape, Tensor
-
-_MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Convert.kind, ops.Quantize.kind)
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,7 @@ class Ends:
         return tuple((part, self.graph.tensors[part].shape[axis]) for part in names)
 
     def _maker(self, name: str) -> Node | None:
-        node = self._producers.get(name)
-        while node is not None and node.op.kind in _MOVES:
-            node = self._producers.get(node.inputs[0] or "")
-        return node
+        return maker_of(self._producers, name)
 
     @cached_property
     def _producers(self) -> dict[str, Node]:

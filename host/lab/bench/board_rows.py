@@ -24,7 +24,7 @@ from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions, Precision
 from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.deploy.bundle import Bundle, build_bundle
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.board_peers import (
     ENGINES,
     PeerEstimate,
@@ -237,19 +237,30 @@ def take_recorded(
 
 def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
     """The row with our result in the precision allowed; compiles, and redoes it on a change. As for
-    other engines, half precision counts only if the outputs are close to the reference's."""
-    row, target = kept_row(model, place), place.target
-    options = replace(zoo_options(model), precision=place.allowed, threads=place.threads)
+    other engines, half precision is asked for, and counts if the outputs are close to the
+    reference's; otherwise `auto` decides, by more inputs, and then f32."""
+    row, half = kept_row(model, place), place.target.board.computes_half
+    options = replace(zoo_options(model), threads=place.threads)
+    tried: tuple[Precision, ...] = ("f16", "auto") if half else ("auto",)
     try:
-        bundle = steps.bundle(model, target.board, options)
-        shipped = (hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
-        key = _hash_parts(*shipped, _environment_digest(place, steps))
-        if row.ours is not None and row.ours_key == key:
-            return row
-        ours, error = steps.ours(model, bundle, place)
-        if error > HALF_LOSS and _computes_half(ours):
-            bundle = steps.bundle(model, target.board, replace(options, precision="f32"))
+        for precision in (*(tried if place.allowed == "auto" else ()), "f32"):
+            try:
+                bundle = steps.bundle(
+                    model, place.target.board, replace(options, precision=precision)
+                )
+            except InputError:
+                if precision != "f16":
+                    raise
+                continue  # values are too large for it
+            shipped = (
+                hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS)
+            )
+            key = _hash_parts(*shipped, _environment_digest(place, steps))
+            if row.ours is not None and row.ours_key == key:
+                return row
             ours, error = steps.ours(model, bundle, place)
+            if error <= HALF_LOSS or not _computes_half(ours):
+                break
         row = replace(row, ours=ours, ours_key=key, error=error, failure="")
     except EdgekitError as failure:
         row = replace(row, ours=None, failure=str(failure))

@@ -17,6 +17,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.common.text import one_line
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.lab.bench.contender import UnfitError
 
@@ -26,8 +27,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass(frozen=True, eq=False)
 class Expected:
     """Inputs by name, in the model's order, the reference's outputs, and for each the value that
-    errors are relative to: the range of 8- and 16-bit quantized values, the largest value of floats
-    and of wider quantized values, 0 where no error is allowed."""
+    errors are relative to: the range of 8- and 16-bit quantized values, 1 for probabilities, the
+    largest value of other floats and of wider quantized values, 0 where no error is allowed."""
 
     inputs: Mapping[str, Array]
     outputs: tuple[Array, ...]
@@ -41,8 +42,11 @@ def expected_of(model: Path, shapes: Shapes) -> Expected:
     """
     graph = import_model(model, shapes)
     golden = golden_of(graph, cache_folder() / "golden")
+    shares = probabilities(graph)
     units = (
-        _unit(values, graph.tensors[name].quant is not None)
+        1.0
+        if name in shares and values.dtype.kind == "f"
+        else _unit(values, graph.tensors[name].quant is not None)
         for name, values in zip(graph.outputs, golden.outputs, strict=True)
     )
     inputs = dict(zip(graph.inputs, golden.inputs, strict=True))

@@ -104,6 +104,29 @@ def test_half_precision_that_is_off_does_not_count(asked, model, error, precisio
     assert [each.precision for each in asked.compiled] == [*precisions, "auto"]
 
 
+@pytest.mark.parametrize(
+    ("overflows", "error", "precisions"),
+    [
+        (False, 0.01, ["f16"]),
+        (True, 0.01, ["f16", "auto"]),
+        (False, 0.03, ["f16", "auto", "f32"]),
+    ],
+)
+def test_ours_is_asked_for_half_precision_like_engines(asked, model, overflows, error, precisions):
+    def bundle(model: Path, board: BoardProfile, options: CompileOptions) -> SimpleNamespace:
+        made = asked.steps.bundle(model, board, options)
+        if overflows and options.precision == "f16":
+            raise InputError("expected values up to 65504")
+        return made
+
+    def estimate(*_: object) -> tuple[ModelEstimate, float]:
+        return computed_by("ek_f16_conv_8x16_neonhalf"), error
+
+    row = ask_ours(model, BoardSetup("rpi5"), replace(asked.steps, bundle=bundle, ours=estimate))
+    assert [each.precision for each in asked.compiled] == precisions
+    assert row.ours is not None and row.error == error
+
+
 def test_a_run_that_was_stopped_goes_on_with_the_next_engine(asked, model):
     def stopped(name: str, *rest: object) -> PeerEstimate:
         if name == "mnn":
