@@ -5,13 +5,13 @@
         [--type float int8] [--exporter new old] [--export] [--small] [--compile-only] [--record]
 
 --export first writes the missing networks of `tests.long.networks` to FOLDER, by both exporters of
-PyTorch, in an environment that pip makes in the user's cache; with --small only those for
-`scripts/performance --networks FOLDER`, by the older exporter, and that is all. Each network is
-compiled by `edgekit compile`, twice in an empty EDGEKIT_HOME: once cold, once warm; boards that
-compute in half precision with --precision auto. int8 is a file that `edgekit quantize` wrote. The
-library then runs here or under qemu-user, where a network of 640 x 640 takes minutes. --record adds
-the rows to docs/results/networks.csv. Exit code 1 if an output is wrong, a network is refused, or a
-cold compilation takes more than 30 CPU seconds.
+PyTorch, in an environment that pip makes in the user's cache; --small instead only writes those for
+`scripts/performance --networks FOLDER`, by the older exporter. Each network is compiled by `edgekit
+compile`, twice in an empty EDGEKIT_HOME: once cold, once warm; boards that compute in half
+precision with --precision auto. int8 is a file that `edgekit quantize` wrote. The library then runs
+here or under qemu-user, where a network of 640 x 640 takes minutes. --record adds the rows to
+docs/results/networks.csv. Exit code 1 if an output is wrong, a network is refused, or a cold
+compilation takes more than 30 CPU seconds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="add rows to docs/results")
     options = parser.parse_args()
     exporters = ["old", "--small"] if options.small else options.exporter
-    if options.export:
+    if options.export or options.small:
         command = [torch_python(), "-m", "tests.long.networks.export", str(options.folder)]
         done = subprocess.run([*command, "--exporter", *exporters], cwd=_ROOT, check=False)
         if options.small:

@@ -6,7 +6,7 @@
 
 Covers models/, the graph of scripts/yolov8n.py and, if EDGEKIT_EXTRA_DATA names a folder, its
 models/ too, small files first, one model after the other; with --networks, the ONNX files in a
-folder instead, for docs/results/network_boards.csv. `scripts/networks FOLDER --export --small`
+folder instead, for docs/results/network_boards.csv. `scripts/networks FOLDER --small`
 fills one. With --allow auto, each engine computes in the fastest precision whose outputs are close
 to the reference's; with f32, none computes in half precision. Every result is cached immediately,
 so an interrupted run, by --seconds too, can be resumed; several may run at once on different
@@ -91,7 +91,7 @@ def _find_networks(folder: Path) -> list[Path]:
     if not (found := list(folder.glob("*.onnx"))):
         raise SystemExit(
             f"performance: {folder}: expected ONNX files, found none; write them with "
-            f"scripts/networks {folder} --export --small"
+            f"scripts/networks {folder} --small"
         )
     return _sort_by_size(found)
 

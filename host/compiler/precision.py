@@ -34,6 +34,7 @@ from edgekit.kb.targets.clusters import clusters_of
 _OVERFLOW = "values exceed 65504, the largest of half precision"
 _PARTS = 16  # of a model, of which each may stay in f32
 _PART_STEPS = 1 << 34  # multiply-adds of noisy runs to find out what each part loses
+_OVERFLOWED = 1e6  # the loss of a part whose values become infinite
 _MOST_KEPT = 0.75  # of the parts
 _EXAGGERATED = 0.5  # a loss over that of a noisy run; 0.3 to 0.8 were seen
 _MOST_MORE = 2  # times what half precision loses, where it was asked for: by Winograd's transform
@@ -92,7 +93,8 @@ def _mostly_half(exact: Graph, flaw: _Flaw, target: Target) -> Graph | None:
     threads, count = target.options.threads or 1, min(_PARTS, _PART_STEPS // max(work, 1))
     parts = half_parts(exact, threads, count) if count > 1 else []
     alone = (convert_nodes(exact, part) for part in parts)
-    losses = np.square(noisy_losses(exact, alone, flaw.loss.inputs))
+    # A part that overflows alone is among the first to stay in f32.
+    losses = np.square(np.minimum(noisy_losses(exact, alone, flaw.loss.inputs), _OVERFLOWED))
     if not np.any(losses):
         return None
     order = np.argsort(-losses, kind="stable")
