@@ -56,6 +56,7 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #define TY ek_real
 #include "../elementwise/functions.h"
 #include "../elementwise/piecewise.h"
+#include "../elementwise/silu_vectors.h"
 
 /* Vectors in flight: four chains of f32 operations on 64-bit ARM, whose vectors are short. */
 #if !defined __aarch64__
@@ -119,10 +120,10 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
     if (EPILOGUE == 1 && n == pitch) /* all channels: if there are few, one vector covers several
                                         pixels */
         n *= rows, rows = 1;
-#ifdef EK_PIECEWISE
-    if (EK_PIECEWISE_FITS(e.p)) {
+#ifdef EK_BY_VECTORS
+    if (EK_VECTORS_FIT(e.p)) {
         for (; rows > 0; rows--, y += pitch)
-            ek_piecewise_run(y, y, n);
+            ek_vectors_run(y, y, n);
         return;
     }
 #endif

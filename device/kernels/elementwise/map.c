@@ -12,6 +12,7 @@
 #include "functions.h"
 #if ARITY == 1
 #include "piecewise.h"
+#include "silu_vectors.h"
 #endif
 #endif
 
@@ -40,9 +41,9 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
     const ek_map_args g = *args; /* a copy, because stores to y might alias it */
     (void)b, (void)c, (void)g;
-#ifdef EK_PIECEWISE
-    if (as == 1 && EK_PIECEWISE_FITS(g.p)) {
-        ek_piecewise_run(a, y, n);
+#ifdef EK_BY_VECTORS
+    if (as == 1 && EK_VECTORS_FIT(g.p)) {
+        ek_vectors_run(a, y, n);
         return;
     }
 #endif

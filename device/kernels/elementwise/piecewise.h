@@ -11,7 +11,7 @@
     (defined OP_LOGISTIC || defined OP_SOFTPLUS || defined OP_SILU || defined OP_GELU ||           \
      defined OP_GELU_TANH || defined OP_TANH || defined OP_ERF)
 #include <arm_neon.h>
-#define EK_PIECEWISE 1
+#define EK_BY_VECTORS 1
 
 typedef struct {
     _Float16 most;    /* larger magnitudes have its value */
@@ -59,13 +59,13 @@ EK_INLINE vf ek_piecewise_of(vf v) {
 
 /* Whether it computes the function with this parameter. */
 #ifdef OP_SILU
-#define EK_PIECEWISE_FITS(p) ((p) == 1.0f)
+#define EK_VECTORS_FIT(p) ((p) == 1.0f)
 #else
-#define EK_PIECEWISE_FITS(p) 1
+#define EK_VECTORS_FIT(p) 1
 #endif
 
 /* y = f(x), also in place. */
-EK_INLINE void ek_piecewise_run(const ek_real *x, ek_real *y, long n) {
+EK_INLINE void ek_vectors_run(const ek_real *x, ek_real *y, long n) {
     long i = 0;
     for (; i + 2 * EK_VL <= n; i += 2 * EK_VL) {
         const vf a = ek_piecewise_of(vf_load(x + i)), b = ek_piecewise_of(vf_load(x + i + EK_VL));
