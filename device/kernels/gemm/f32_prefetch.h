@@ -33,6 +33,24 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
 #define F32_ROWS_PREFETCHED(nv) 0
 #endif
 
+/* For single rows, which wait for B: whether what is prefetched now is in the next page.
+ * Prefetchers of cores in order stop at the end of a page, and would miss each of the first lines
+ * of the next one; elsewhere they have more lines on their way than prefetch instructions. */
+EK_INLINE int f32_leaves_page(const int mr, const int nv, const f32_columns *b) {
+    const uintptr_t page = 4096;
+    if (!F32_LANES || !EK_IN_ORDER || mr > 1)
+        return 0;
+#ifdef NARROW
+    if (b->source != F32_WIDE)
+        return (uintptr_t)b->stored % page +
+                   F32_ROWS_PREFETCHED(nv) * (unsigned long)b->row * sizeof *b->stored >=
+               page;
+#endif
+    return (uintptr_t)b->at % page +
+               F32_ROWS_PREFETCHED(nv) * (unsigned long)b->row * sizeof *b->at >=
+           page;
+}
+
 /* In step l, of rows that start at a line in step 0: where rows are adjacent, each line is
  * prefetched once. */
 EK_INLINE void f32_prefetch_rows(const int nv, const int l, const f32_columns *b) {

@@ -303,6 +303,38 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #include "f32_out_of_order.h"
 #endif
 
+/* EK_VL steps, or, without F32_LANES, as many as there are sets of sums; prefetches `lines` lines
+ * per step and, if `ahead`, rows of B. */
+EK_INLINE void f32_rows_group(const int mr, const int nv, const int masked, const int lines,
+                              const int ahead, vf acc[MR][NV], vf sum[4][MR][NV],
+                              const ek_real *x[MR], f32_columns *b) {
+    const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
+    vf av[MR];
+    EK_UNROLL
+    for (int i = 0; F32_LANES && i < mr; i++)
+        av[i] = vf_load(x[i]);
+    EK_UNROLL
+    for (int l = 0; l < step; l++, f32_advance(b)) {
+        vf bv[NV];
+        f32_prefetch(lines, b);
+        if (ahead)
+            f32_prefetch_rows(nv, l, b);
+        f32_load_b(nv, masked, bv, b);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            EK_UNROLL
+            for (int i = 0; i < mr; i++) {
+                vf v = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : x[i][l]);
+                vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
+                *to = vf_fma(v, bv[j], *to);
+            }
+        }
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] += F32_LANES ? F32_ROW_STEP : step;
+}
+
 /* f32_rows, prefetching `lines` lines per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
@@ -338,30 +370,10 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
 #endif
     if (left)
         do {
-            vf av[MR];
-            EK_UNROLL
-            for (int i = 0; F32_LANES && i < mr; i++)
-                av[i] = vf_load(x[i]);
-            EK_UNROLL
-            for (int l = 0; l < step; l++, f32_advance(&b)) {
-                vf bv[NV];
-                f32_prefetch(lines, &b);
-                if (!EK_IN_ORDER)
-                    f32_prefetch_rows(nv, l, &b);
-                f32_load_b(nv, masked, bv, &b);
-                EK_UNROLL
-                for (int j = 0; j < nv; j++) {
-                    EK_UNROLL
-                    for (int i = 0; i < mr; i++) {
-                        vf v = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : x[i][l]);
-                        vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
-                        *to = vf_fma(v, bv[j], *to);
-                    }
-                }
-            }
-            EK_UNROLL
-            for (int i = 0; i < mr; i++)
-                x[i] += F32_LANES ? F32_ROW_STEP : step;
+            if (f32_leaves_page(mr, nv, &b))
+                f32_rows_group(mr, nv, masked, lines, 1, acc, sum, x, &b);
+            else
+                f32_rows_group(mr, nv, masked, lines, !EK_IN_ORDER, acc, sum, x, &b);
         } while (--left);
     if (sets > 1)
         f32_add_sets(mr, nv, acc, sum);
