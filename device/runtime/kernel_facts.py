@@ -7,7 +7,7 @@ defines one.
 from __future__ import annotations
 
 # Operators on complete tensors
-UNARY_CHUNK = 4096  # elements per task
+UNARY_CHUNK = 2048  # elements per task
 BINARY_CHUNK = MAP_CHUNK = 4096  # elements of the innermost dimension per task
 LINEAR_SUM_CHUNK = 4096  # elements per task
 LINEAR_SUM_BITS = 15  # lower part of a factor and of the addend
