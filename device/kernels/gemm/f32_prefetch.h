@@ -20,10 +20,12 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
 
 /* Rows of nv vectors of B to prefetch ahead; 0: none. In-order cores: DRAM latency, in steps of a
  * tile of 6 x 3 vectors. Out-of-order cores: F32_PREFETCH_BYTES, because their own prefetchers stop
- * at the end of each page. Those with dot products multiply about as fast as they read memory; for
- * slower ones, only kernels that read each weight once or twice define it. */
+ * at the end of each page. Those with dot products multiply about as fast as they read memory: the
+ * last tile of a panel prefetches the start of the next one, so that threads do not all wait at
+ * once, and then all multiply. For slower ones, only kernels that read each weight once or twice
+ * define it. */
 #if !defined F32_PREFETCH_BYTES && defined __ARM_FEATURE_DOTPROD
-#define F32_PREFETCH_BYTES 2048
+#define F32_PREFETCH_BYTES 8192
 #endif
 #if F32_LANES && EK_IN_ORDER
 #define F32_ROWS_PREFETCHED(nv) 16
