@@ -4,9 +4,8 @@
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
  * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
  * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded one step ahead, so that no
- * multiply-add waits for its load.
- *
- * With NARROW, B may be stored as in narrow.h and widened in registers. */
+ * multiply-add waits for its load. With NARROW, B may be stored as in narrow.h and widened in
+ * registers. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -32,8 +31,7 @@ enum {
 };
 #endif
 
-/* Elements between consecutive vectors of a row of A: EK_VL, or more if rows are interleaved, which
- * are then multiples of EK_VL long. */
+/* Elements between vectors of a row of A: EK_VL, or more if rows (multiples of it) interleave. */
 #ifdef F32_ROW_STEP
 #define F32_INTERLEAVED 1
 #else
@@ -303,8 +301,7 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #include "f32_out_of_order.h"
 #endif
 
-/* EK_VL steps, or, without F32_LANES, as many as there are sets of sums; prefetches `lines` lines
- * per step and, if `ahead`, rows of B. */
+/* EK_VL steps, or one per set of sums; prefetches `lines` lines a step and, if `ahead`, rows. */
 EK_INLINE void f32_rows_group(const int mr, const int nv, const int masked, const int lines,
                               const int ahead, vf acc[MR][NV], vf sum[4][MR][NV],
                               const ek_real *x[MR], f32_columns *b) {
