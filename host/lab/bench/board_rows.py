@@ -174,7 +174,7 @@ def _run_ours(model: Path, bundle: Bundle, place: BoardSetup) -> tuple[ModelEsti
 
 
 @functools.cache
-def _plugin_digest() -> str:
+def plugin_digest() -> str:
     """Of its sources: how a machine builds them does not change what it finds."""
     return _hash_parts(*(path.read_text(encoding="utf-8") for path in plugin_sources()))
 
@@ -187,7 +187,7 @@ class Steps:
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
     ours: Callable[[Path, Bundle, BoardSetup], tuple[ModelEstimate, float]] = _run_ours
-    plugin: Callable[[], str] = _plugin_digest
+    plugin: Callable[[], str] = plugin_digest
 
 
 _STEPS = Steps()
