@@ -144,3 +144,25 @@ def test_elements_that_are_written_along_the_rows_are_refused(tmp_path):
     nodes.append(node("ScatterElements", ["pairs", "zeros", "pairs"], ["y"]))
     with pytest.raises(InputError, match="found ScatterElements"):
         import_model(saved(tmp_path, nodes, both()))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("asked", ["all", "some", "few"])
+def test_sorted_rows(asked, largest, tmp_path):
+    """Detectors exported by MMDeploy sort the boxes that are left."""
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Reshape", ["places", "minus"], ["kept"]),
+        node("Gather", ["values", "kept"], ["rows"], axis=0),
+        node("Shape", ["rows"], ["all"]),
+        node("Min", ["all", "few"], ["some"]),
+        node("TopK", ["rows", asked], ["sorted", "order"], axis=0, largest=largest),
+        node("Gather", ["kept", "order"], ["back"], axis=0),
+        node("Cast", ["back"], ["number"], to=1),
+        node("Sub", ["sorted", "number"], ["y"]),
+    ]
+    values = np.random.default_rng(1).normal(size=N).astype(np.float32)
+    few = {"values": values, "minus": np.array([-1]), "few": np.array([3])}
+    path = saved(tmp_path, nodes, few)
+    for x in counts(*(() if asked == "few" else (1, 2)), 3, 6, N):
+        agrees(path, x)

@@ -139,7 +139,7 @@ class Bounded:
             return
         if self._reduced(op, ins) is not None or self._padded(op, ins, axis) is not None:
             return
-        if self._track_apart(op, ins, made, window, product):
+        if self._track_apart(op, ins, made, window, product, axis):
             return
         if op in rules.counts and rows:
             x = given[0]
@@ -183,7 +183,7 @@ class Bounded:
 
     def _track_apart(
         self, op: str, ins: Sequence[Any], made: Sequence[Tensor],
-        window: Windows, product: Product | None,
+        window: Windows, product: Product | None, axis: int,
     ) -> bool:  # fmt: skip
         """Tracks results whose rows are not simply those of an operand; False for others."""
         given = [t for t in ins if isinstance(t, Tensor)]
@@ -207,7 +207,7 @@ class Bounded:
             if (target := self._rows.get(given[0].name)) is not None:
                 self._rows.update((t.name, target) for t in made)
             return True
-        return False
+        return op in self._rules.sorts and axis % len(given[0].shape) in self.axes(given[0])
 
     def axes(self, x: Tensor) -> tuple[int, ...]:
         """The axes of `x` along which filler is; none if its shape does not say it."""

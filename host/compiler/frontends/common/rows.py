@@ -65,6 +65,7 @@ class Rules:
     unrelated: frozenset[str] = frozenset()
     joins: frozenset[str] = frozenset()
     handled: frozenset[str] = frozenset()  # their handlers say which rows of results are valid
+    sorts: frozenset[str] = frozenset()  # put filler last where they sort rows
     # Subsets of `across_rows`: operators along one axis, and reductions. They are safe if the
     # bounded rows are on another axis.
     along: frozenset[str] = frozenset()

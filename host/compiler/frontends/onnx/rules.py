@@ -54,6 +54,7 @@ RULES = Rules(
     cuts=frozenset({"Slice"}),
     cut_of=_cut_of,
     handled=frozenset({"Concat", "GroupNormalization", "InstanceNormalization", GROUPED}),
+    sorts=frozenset({"TopK"}),
     joins=frozenset({"CenterCropPad", "Concat", "Pad", "Split", "Tile"}),
     along=frozenset({
         "ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax",
