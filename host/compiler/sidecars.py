@@ -25,9 +25,10 @@ SPEECH_VOCABULARY = "vocab.json"
 GENERATION = "generation_config.json"
 ULTRALYTICS = "metadata.yaml"
 PADDLE_FILES = ("infer_cfg.yml", "inference.yml")
+PIPELINE = "pipeline.json"  # of MMDeploy
 _CONFIGS = (
     CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY, GENERATION,
-    DENSE, ULTRALYTICS, *PADDLE_FILES,
+    DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")

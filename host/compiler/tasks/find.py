@@ -28,14 +28,14 @@ from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import PADDLE_FILES
+from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
-from edgekit.host.compiler.tasks.hub import PADDLE, POINTS
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
@@ -56,6 +56,11 @@ from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS, EMBEDDING = "detections", "poses", "segments", "embedding"
 _IMAGE_EMBEDDING = "image_embeds"
+# The file with how a head's pixels become values, whose it is, and the usual values without it.
+_PIXELS_IN = {
+    PADDLE: (PADDLE_FILES[0], "PaddleDetection", "from 0 to 1"),
+    MMDEPLOY: (PIPELINE, "MMDeploy", "from 0 to 255, blue first"),
+}
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
@@ -147,12 +152,13 @@ def _detector(model: KnownModel) -> Prepared | None:
     heads = named or heads
     if len(heads) > 1:
         return _undecided(model, heads)
-    if heads and heads[0].name == PADDLE and not (model.config.scale or model.options.head):
+    stated = _PIXELS_IN.get(heads[0].name) if heads else None
+    if stated and not (model.config.scale or model.options.head):
+        file, whose, otherwise = stated
         return _without_boxes(
             model,
-            f"how the model takes pixels is in {PADDLE_FILES[0]}, which PaddleDetection exports: "
-            f"put it next to {model.path.name}, or name the head for pixels from 0 to 1: --head "
-            f"{PADDLE}",
+            f"how the model takes pixels is in {file}, which {whose} exports: put it next to "
+            f"{model.path.name}, or name the head for pixels {otherwise}: --head {heads[0].name}",
         )
     return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
 

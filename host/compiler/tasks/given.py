@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.device.runtime.agent.task import BGR, CORNER, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -20,11 +20,13 @@ from edgekit.host.compiler.tasks.heads import (
     sizes_of,
     suppressed,
 )
-from edgekit.host.compiler.tasks.hub import PADDLE
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE
 from edgekit.host.compiler.tasks.sizes import ORIGINAL_SIZE, SCALE
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
 _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
+# Of detectors that scale pixels themselves, or take them from 0 to 255.
+_MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
@@ -130,6 +132,26 @@ def rows_of_paddle(ends: Ends) -> Iterator[Head]:
 
     what = f"'{output.name}' is like PaddleDetection's"
     yield Head(PADDLE, what, 0, rows, _PIXELS)
+
+
+def rows_of_mmdeploy(ends: Ends) -> Iterator[Head]:
+    """MMDeploy's detectors: `dets` [1, n, 5] of corners in pixels and score, `labels` [1, n], which
+    count from 0. The number of classes is that of the scores which the file selects by."""
+    plain = {t.name: t for t in ends.outputs if not t.name.endswith(_LENGTH)}
+    if {*plain} != {"dets", "labels"}:
+        return
+    output, labels = plain["dets"], plain["labels"]
+    count = labels.elements
+    if output.shape != (1, count, 5) or labels.shape != (1, count) or labels.dtype.is_float:
+        return
+    ranked = [n.inputs[1] or "" for n in ends.graph.nodes if isinstance(n.op, ops.SelectBoxes)]
+    classes = ends.graph.tensors[ranked[0]].shape[1] if len(ranked) == 1 else 0
+
+    def rows(to: Appender) -> str:
+        corners, score = to.add_all(ops.Split(2, (4, 1)), to.floats(output.name))
+        return as_rows(to, only_found(to, ends, _column(to, labels), count), score, [corners])
+
+    yield Head(MMDEPLOY, "outputs are those of MMDeploy", classes, rows, _MM_PIXELS)
 
 
 def rows_of_yolov7(ends: Ends) -> Iterator[Head]:

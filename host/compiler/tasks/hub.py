@@ -1,5 +1,6 @@
 """Reads config.json and preprocessor_config.json, which exporters of Hugging Face's models write
-next to the model's file, or PaddleDetection's infer_cfg.yml. timm's config.json has both."""
+next to the model's file, PaddleDetection's infer_cfg.yml or MMDeploy's pipeline.json. timm's
+config.json has both."""
 
 from __future__ import annotations
 
@@ -9,10 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.task import BGR, CROP, LETTERBOX, MOST_ZOOM, RGB, STRETCH
+from edgekit.device.runtime.agent.task import (
+    BGR,
+    CORNER,
+    CROP,
+    LETTERBOX,
+    MOST_ZOOM,
+    RGB,
+    STRETCH,
+)
 from edgekit.host.compiler.sidecars import (
     CONFIG,
     PADDLE_FILES,
+    PIPELINE,
     PIXELS,
     config_folder,
     read_sidecar,
@@ -21,6 +31,7 @@ from edgekit.host.compiler.sidecars import (
 
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
+_MOST_SIDE = 1 << 14  # pixels
 _MOST_NUMBER = 1e12  # also less than what floats hold
 _CLASSIFIES = "ForImageClassification"  # the end of the names of architectures
 _TIMM_FITS = {"center": CROP, "squash": STRETCH, "border": LETTERBOX}
@@ -28,6 +39,7 @@ _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the siz
 # ConvNext's pictures below this size are cut to this share; LeViT's are made larger before.
 _CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
 PADDLE = "paddle"  # kind and head of what PaddleDetection exports
+MMDEPLOY = "mmdeploy"  # the same of MMDeploy
 POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
@@ -41,7 +53,7 @@ _HEADS = {
 class Config:
     """The kind of model, the head of a detector, the number of classes, their labels, and what
     becomes of a picture, all from `file`; empty if unknown. `placing`: fields of a TaskSpec, for
-    what is not a detector."""
+    what is not a detector, and for MMDeploy's detectors; `side`: the pixels of a square input."""
 
     kind: str = ""
     head: str = ""
@@ -53,6 +65,7 @@ class Config:
     placing: Mapping[str, Any] = field(default_factory=dict)
     classifies: bool = False
     file: str = CONFIG
+    side: int = 0
 
 
 def read_config(path: Path) -> Config:
@@ -60,8 +73,8 @@ def read_config(path: Path) -> Config:
     about, pixels = (read_json(config_folder(path) / name) for name in (CONFIG, PIXELS))
     if isinstance(own := about.get("pretrained_cfg"), dict):
         return _timm(about, own)
-    if not about and (paddle := _paddle(path)):
-        return paddle
+    if not about and (other := _paddle(path) or _mmdeploy(path)):
+        return other
     kind, names = about.get("model_type"), about.get("id2label")
     if not isinstance(kind, str):
         return Config()
@@ -154,6 +167,40 @@ def _paddle(path: Path) -> Config | None:
         }
     )
     return Config(PADDLE, PADDLE, len(names), labels, mean, scale, file=name)
+
+
+def _mmdeploy(path: Path) -> Config | None:
+    """What MMDeploy writes for a detector; None for other models and unknown steps."""
+    about = read_json(config_folder(path) / PIPELINE).get("pipeline")
+    tasks = about.get("tasks") if isinstance(about, dict) else None
+    modules = {str(t.get("module")): t for t in tasks or [] if isinstance(t, dict)}
+    steps = modules.get("Transform", {}).get("transforms")
+    if "mmdet" not in modules or not isinstance(steps, list):
+        return None
+    known = {str(step.get("type")): step for step in steps if isinstance(step, dict)}
+    resize, pad, pixels = (known.get(name, {}) for name in ("Resize", "Pad", "Normalize"))
+    mean, scale = _range(
+        {
+            "do_rescale": False,
+            "do_normalize": "Normalize" in known,
+            "image_mean": pixels.get("mean"),
+            "image_std": pixels.get("std"),
+        }
+    )
+    keeps = resize.get("keep_ratio")
+    if type(keeps) is not bool or not scale:
+        return None
+    value = pad.get("pad_val", 0)
+    value = value.get("img", 0) if isinstance(value, dict) else value
+    fill = value[0] if isinstance(value, list) and value else value
+    if not _is_number(fill) or not 0 <= fill <= 255:
+        return None
+    placing: dict[str, Any] = {"fit": CORNER, "fill": round(fill)} if keeps else {"fit": STRETCH}
+    placing["channels"] = RGB if pixels.get("to_rgb") is True else BGR
+    size = pad.get("size") or resize.get("size")
+    side = size[0] if isinstance(size, list) and size and size == size[:1] * 2 else 0
+    side = side if type(side) is int and 0 < side <= _MOST_SIDE else 0
+    return Config(MMDEPLOY, MMDEPLOY, 0, (), mean, scale, RGB, placing, False, PIPELINE, side)
 
 
 def _is_label(name: Any) -> bool:

@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.hub import PADDLE, Config, read_config
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
@@ -80,12 +80,16 @@ class KnownModel:
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
-        # A detector of PaddleDetection does not show how many classes it has.
-        own = self.config.classes if self.config.head == PADDLE else 0
-        if not self.config.scale or (count or own) != self.config.classes:
+        # A detector of PaddleDetection does not show how many classes it has, and MMDeploy's file
+        # does not say it.
+        config = self.config
+        own = config.classes if config.head == PADDLE else 0
+        other = config.head != MMDEPLOY and (count or own) != config.classes
+        if other or not config.scale:
             return {}
-        order = {"channels": BGR} if self.config.channels == BGR else {}
-        return {"mean": self.config.mean, "scale": self.config.scale, **order}
+        order = {"channels": BGR} if config.channels == BGR else {}
+        placing = config.placing if config.head == MMDEPLOY else {}
+        return {"mean": config.mean, "scale": config.scale, **order, **placing}
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""

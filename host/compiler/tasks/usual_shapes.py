@@ -15,6 +15,7 @@ from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
 from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
+from edgekit.host.compiler.tasks.hub import read_config
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.lines import HEIGHTS, TURNED_SIZE, is_line_direction
 from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
@@ -92,6 +93,9 @@ def _proposals(
         return
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
+    config = read_config(path)
+    if config.side:
+        yield {first.name: (1, 3, config.side, config.side)}, f"the size in {config.file}"
     reads = options.task == OCR or any(character_files(path))
     # Models of tables list the parts of tables as characters, but have places as another output.
     listed = listed_characters(path) and len(outline_model(path).outputs) == 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.detectors import best_boxes, built, detector
 from tests.support.onnx_models import model, node, save, value
@@ -37,7 +40,7 @@ def test_detections_of_tensorflow_count_classes_from_one(tmp_path, suffix):
         assert task is not None and task.labels == ("", "cat", "dog")
 
 
-def selecting(folder, columns, outputs):
+def selecting(folder, columns, outputs, more=()):
     """A model that selects three of four boxes, of which the second overlaps the first. `columns`
     are nodes that make outputs of `kept`, the numbers of the boxes."""
     corners = [[0, 0, 40, 40], [1, 0, 40, 40], [50, 20, 90, 60], [2, 2, 8, 8]]
@@ -49,6 +52,7 @@ def selecting(folder, columns, outputs):
         "s": np.array(scores, np.float32), "l": np.array(labels), "zero": np.zeros(1, np.float32),
         "fields": np.array([[0, *c, n, s] for c, n, s in zip(corners, labels, scores, strict=True)],
                            np.float32),
+        **dict(more),
     }  # fmt: skip
     nodes = [
         node("ReduceMean", ["images"], ["mean"], keepdims=0),
@@ -131,3 +135,49 @@ def test_distributions_of_distances_and_scores_of_each_grid(tmp_path, form):
     expected = best_boxes(np.array(boxes), np.array(scores, np.float32), 0.25, 0.7)
     assert len(expected) > 9
     same(rows_of(made), expected[:100])
+
+
+def _mmdeploy(folder):
+    """`dets` and `labels`, with the row of zeros and the sort that MMDeploy adds."""
+    columns = [
+        node("Gather", ["s", "kept"], ["found"], axis=0),
+        node("Gather", ["c", "kept"], ["at"], axis=0),
+        node("Gather", ["l", "kept"], ["named"], axis=0),
+        node("Unsqueeze", ["found", "one"], ["share"]),
+        node("Concat", ["at", "share"], ["whole"], axis=1),
+        node("Concat", ["whole", "nothing"], ["more"], axis=0),
+        node("Concat", ["named", "flat"], ["names"], axis=0),
+        node("Concat", ["found", "zero"], ["keys"], axis=0),
+        node("Shape", ["keys"], ["length"]),
+        node("TopK", ["keys", "length"], ["sorted", "order"], axis=0),
+        node("Gather", ["more", "order"], ["best"], axis=0),
+        node("Gather", ["names", "order"], ["numbers"], axis=0),
+        node("Unsqueeze", ["best", "start"], ["dets"]),
+        node("Unsqueeze", ["numbers", "start"], ["labels"]),
+    ]
+    more = {
+        "one": np.array([1]), "start": np.array([0]), "nothing": np.zeros((1, 5), np.float32),
+    }  # fmt: skip
+    return selecting(folder, columns, ["dets", "labels"], more)
+
+
+def test_detections_of_mmdeploy_need_its_configuration(tmp_path):
+    path = _mmdeploy(tmp_path)
+    with pytest.raises(InputError, match=r"pipeline\.json, which MMDeploy exports: put it next"):
+        prepared(path, CompileOptions(task="detect"))
+    named = prepared(path, CompileOptions(head="mmdeploy")).task
+    assert named is not None and (named.mean, named.scale, named.channels) == ((0,), (1,), "bgr")
+    steps = [
+        {"type": "Resize", "keep_ratio": True, "size": [640, 640]},
+        {"type": "Pad", "size": [640, 640], "pad_val": {"img": [114, 114, 114]}},
+        {"type": "Normalize", "mean": [1, 2, 3], "std": [4, 5, 6], "to_rgb": True},
+    ]
+    tasks = [{"module": "Transform", "transforms": steps}, {"module": "mmdet"}]
+    (tmp_path / "pipeline.json").write_text(json.dumps({"pipeline": {"tasks": tasks}}))
+    made = prepared(path)
+    task = made.task
+    assert task is not None and (task.fit, task.fill, task.channels) == ("corner", 114, "rgb")
+    assert (task.mean, task.scale) == ((1, 2, 3), (4, 5, 6)) and task.labels == ()
+    same(rows_of(made), _LEFT)
+    (tmp_path / "pipeline.json").write_text(json.dumps({"pipeline": {"tasks": [1, {"a": 2}]}}))
+    assert prepared(path).task is None
