@@ -37,7 +37,11 @@ ENGINES = {
     "mnn": "MNN",
     "ncnn": "ncnn",
 }
-DERIVED = {"board_summary.csv": "boards.csv", "x86_summary.csv": "x86.csv"}
+DERIVED = {
+    "board_summary.csv": "boards.csv",
+    "network_summary.csv": "network_boards.csv",
+    "x86_summary.csv": "x86.csv",
+}
 
 _MARK = re.compile(r"(<!-- results: (\S+?\.csv)((?: [^>]*)?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?: ?%)?|–")
