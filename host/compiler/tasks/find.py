@@ -153,7 +153,7 @@ def _detector(model: KnownModel) -> Prepared | None:
     if len(heads) > 1:
         return _undecided(model, heads)
     stated = _PIXELS_IN.get(heads[0].name) if heads else None
-    if stated and not (model.config.scale or model.options.head):
+    if stated and not (model.config.head == heads[0].name or model.options.head):
         file, whose, otherwise = stated
         return _without_boxes(
             model,
@@ -216,7 +216,7 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     labels = ("",) * (head.first if labels else 0) + labels
     if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    pixels = {**head.pixels, **model.pixels(head.classes)}
+    pixels = {**head.pixels, **model.pixels(head.classes, head.name)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)

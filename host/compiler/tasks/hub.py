@@ -40,6 +40,11 @@ _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the siz
 _CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
 PADDLE = "paddle"  # kind and head of what PaddleDetection exports
 MMDEPLOY = "mmdeploy"  # the same of MMDeploy
+# What its detectors do with pictures, and steps that change no pixels.
+_MMDEPLOY_STEPS = {
+    "Resize", "Pad", "Normalize", "LoadImageFromFile", "LoadAnnotations", "DefaultFormatBundle",
+    "ImageToTensor", "Collect", "PackDetInputs",
+}  # fmt: skip
 POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
@@ -173,11 +178,14 @@ def _mmdeploy(path: Path) -> Config | None:
     """What MMDeploy writes for a detector; None for other models and unknown steps."""
     about = read_json(config_folder(path) / PIPELINE).get("pipeline")
     tasks = about.get("tasks") if isinstance(about, dict) else None
-    modules = {str(t.get("module")): t for t in tasks or [] if isinstance(t, dict)}
+    tasks = tasks if isinstance(tasks, list) else []
+    modules = {str(task.get("module")): task for task in tasks if isinstance(task, dict)}
     steps = modules.get("Transform", {}).get("transforms")
     if "mmdet" not in modules or not isinstance(steps, list):
         return None
     known = {str(step.get("type")): step for step in steps if isinstance(step, dict)}
+    if {*known} - _MMDEPLOY_STEPS:
+        return None
     resize, pad, pixels = (known.get(name, {}) for name in ("Resize", "Pad", "Normalize"))
     mean, scale = _range(
         {

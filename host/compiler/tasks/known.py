@@ -74,22 +74,24 @@ class KnownModel:
             return (shorter or known or [()])[0]
         return next((each for each in (*known, *shorter) if len(each) == count), ())
 
-    def pixels(self, count: int) -> dict[str, Any]:
+    def pixels(self, count: int, head: str = "") -> dict[str, Any]:
         """What is stated of the values of pixels, as fields of a TaskSpec. Files next to the model
-        count if they have as many classes: they may be another model's."""
+        count if they have as many classes, and MMDeploy's for its `head`: they may be another
+        model's."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
-        # A detector of PaddleDetection does not show how many classes it has, and MMDeploy's file
-        # does not say it.
         config = self.config
-        own = config.classes if config.head == PADDLE else 0
-        other = config.head != MMDEPLOY and (count or own) != config.classes
-        if other or not config.scale:
+        if MMDEPLOY in (config.head, head):  # whose file does not say how many classes there are
+            if config.head != head:
+                return {}
+            return {"mean": config.mean, "scale": config.scale, **config.placing}
+        # A detector of PaddleDetection does not show how many classes it has.
+        classes = count or (config.classes if config.head == PADDLE else 0)
+        if not config.scale or classes != config.classes:
             return {}
         order = {"channels": BGR} if config.channels == BGR else {}
-        placing = config.placing if config.head == MMDEPLOY else {}
-        return {"mean": config.mean, "scale": config.scale, **order, **placing}
+        return {"mean": config.mean, "scale": config.scale, **order}
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""

@@ -94,7 +94,7 @@ def _proposals(
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
     config = read_config(path)
-    if config.side:
+    if config.side and {each.name for each in outline_model(path).outputs} == {"dets", "labels"}:
         yield {first.name: (1, 3, config.side, config.side)}, f"the size in {config.file}"
     reads = options.task == OCR or any(character_files(path))
     # Models of tables list the parts of tables as characters, but have places as another output.

@@ -179,5 +179,11 @@ def test_detections_of_mmdeploy_need_its_configuration(tmp_path):
     assert task is not None and (task.fit, task.fill, task.channels) == ("corner", 114, "rgb")
     assert (task.mean, task.scale) == ((1, 2, 3), (4, 5, 6)) and task.labels == ()
     same(rows_of(made), _LEFT)
-    (tmp_path / "pipeline.json").write_text(json.dumps({"pipeline": {"tasks": [1, {"a": 2}]}}))
-    assert prepared(path).task is None
+    other = detector(tmp_path, _floats({"y": np.full((1, 1000), 0.5)}), (224, 224))
+    task = prepared(other).task  # whatever files its folder has
+    assert task is not None and task.mean != (1, 2, 3) and task.fit != "corner"
+    path = _mmdeploy(tmp_path)
+    unknown = [{"module": "Transform", "transforms": [*steps, {"type": "Blur"}]}, tasks[1]]
+    for wrong in (5, [1, {"a": 2}], unknown):
+        (tmp_path / "pipeline.json").write_text(json.dumps({"pipeline": {"tasks": wrong}}))
+        assert prepared(path).task is None
