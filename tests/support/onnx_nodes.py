@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.errors import InputError
 
 # Results are padded to an upper bound with filler.
-_BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "Unique": 0}
+_BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "TopK": 0, "Unique": 0}
 # ONNX Runtime and PyTorch put the last output on the last input, whatever the scale: edgekit, too.
 # ONNX before 1.24 has indices of a smaller image there (test_onnx_pool.py).
 _OTHERWISE = {
