@@ -32,6 +32,10 @@ _CONFIGS = (
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
+_LABELS = re.compile(
+    r"(.*[-_. ])?(labels?|label_?map|classes|class_?names|class_map)([-_. ].*)?\.(txt|csv|names)",
+    re.I,
+)
 _ENCODER, _DECODER = "encoder_model", "decoder_model"  # as Optimum names the two parts of a model
 _MOST_BYTES = 64 << 20
 _MOST_YAML, _DEEPEST_YAML = 1 << 20, 32
@@ -49,6 +53,13 @@ def character_files(model: Path) -> Iterator[Path]:
     yield from (file for file in own if file.is_file())
     with contextlib.suppress(OSError):
         yield from sorted(file for file in model.parent.iterdir() if _CHARACTERS.search(file.name))
+
+
+def other_label_files(model: Path) -> list[Path]:
+    """Files whose names say that they list labels, but of which model they do not say."""
+    with contextlib.suppress(OSError):
+        return sorted(file for file in model.parent.iterdir() if _LABELS.fullmatch(file.name))
+    return []
 
 
 def features_file(model: Path) -> Path:
@@ -81,6 +92,7 @@ def sidecar_files(model: Path) -> Iterator[Path]:
     named = (model.parent / name for name in labels)
     for file in (
         *named,
+        *other_label_files(model),
         *character_files(model),
         features_file(model),
         voice_file(model),

@@ -9,7 +9,12 @@ from pathlib import Path
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs.metadata import label_lines
-from edgekit.host.compiler.sidecars import COMMON_LABELS, OWN_LABELS, read_sidecar
+from edgekit.host.compiler.sidecars import (
+    COMMON_LABELS,
+    OWN_LABELS,
+    other_label_files,
+    read_sidecar,
+)
 
 _MODELS = (".tflite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
@@ -41,7 +46,10 @@ def _names_for(path: Path) -> list[str]:
         models = [file for file in path.parent.iterdir() if file.suffix in _MODELS]
     except OSError:
         return names
-    return [*names, *COMMON_LABELS] if len(models) == 1 else names
+    if len(models) != 1:
+        return names
+    others = [file.name for file in other_label_files(path) if file.name not in COMMON_LABELS]
+    return [*names, *COMMON_LABELS, *(others if len(others) == 1 else ())]
 
 
 def _read(file: Path) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ def _classifier(folder, count, size=(64, 64), name="y"):
         ("coco.names", "0: cat\n1: dog\n2: red hat\n"),
         ("m_class_map.csv", 'index,mid,display_name\n0,a,cat\n1,b,dog\n2,c,"red hat"\n'),
         ("labelmap.txt", "???\ncat\ndog\nred hat\n"),
+        ("labels_mobilenet_quant_v1_224.txt", "cat\ndog\nred hat\n"),
+        ("Emotion Labels.txt", "cat\ndog\nred hat\n"),
     ],
 )
 def test_labels_beside_a_model(tmp_path, name, lines):
@@ -68,6 +70,16 @@ def test_labels_among_several_models_are_nobodys(tmp_path):
     (tmp_path / "m.txt").write_text("x\ny\nz")  # named like the model
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("x", "y", "z")
+
+
+def test_of_two_lists_with_other_names_neither_counts(tmp_path):
+    path = _classifier(tmp_path, 3)
+    (tmp_path / "labels_en.txt").write_text("cat\ndog\nhat")
+    (tmp_path / "labels_de.txt").write_text("Katze\nHund\nHut")
+    assert prepared(path).task is None
+    (tmp_path / "labels.txt").write_text("a\nb\nc")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("a", "b", "c")
 
 
 def test_labels_of_yolov5_are_in_a_file_without_a_task(tmp_path):
