@@ -24,7 +24,7 @@
 #include "task.h"
 #include "variant.h"
 
-enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
+enum { PATH = 4096, TEXT = EK_TASK_ERROR, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
 
 /* A loaded release. */
 typedef struct {
@@ -157,7 +157,7 @@ static int load_files(loaded *l, const ek_release_files *files, const char *sign
     else
         loads = open_library(l, files, library, error) && map_weights(l, files, error);
     if (loads)
-        l->task = ek_task_open(manifest, l->description, l->library);
+        l->task = ek_task_open(manifest, l->description, l->library, files);
     free(manifest);
     return loads ? variant : -1;
 }
@@ -314,32 +314,35 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     return code;
 }
 
-int ek_app_find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most) {
+int ek_app_use(ek_app *app, const ek_use *use) {
     int found = -1;
     pthread_mutex_lock(&app->lock);
     catch_up(app);
     ek_task *task = app->now.task;
-    const int fits = strcmp(kind, "detect") ? ek_task_is(task, kind) : ek_task_has_boxes(task);
-    if (!fits)
-        fail(app->error, "expected a model compiled with --task %s, found another",
-             ek_task_option(kind));
-    else if (ek_task_take(task, frame))
-        fail(app->error, "expected a picture of at least 1 x 1 pixels, found none");
-    else if (!infer(app, ek_task_inputs(task), ek_task_outputs(task))) {
-        const double odd = (double)ek_task_odd_score(task);
-        if (odd > 0)
-            fail(
-                app->error,
-                "expected scores from 0 to 1, found %g: these outputs are not decoded as the model "
-                "means them; name its --head, or compile it with --task none",
-                odd);
-        else
-            found = ek_task_results(task, kind, into, most);
+    if (!task || !use->fits(task, use->context)) {
+        fail(app->error, "expected a model compiled with --task %s, found another", use->option);
+    } else {
+        do {
+            int ready = use->take(task, use->context, app->error);
+            if (ready)
+                found = ready < 0 ? -1 : 0;
+            else if (infer(app, ek_task_inputs(task), ek_task_outputs(task)))
+                found = -1;
+            else
+                found = use->give(task, use->context, app->error);
+        } while (found == EK_AGAIN);
     }
     pthread_mutex_unlock(&app->lock);
     if (found >= 0)
         ek_send_heartbeat();
     return found;
+}
+
+int ek_app_fail(ek_app *app, const char *reason) {
+    pthread_mutex_lock(&app->lock);
+    fail(app->error, "%s", reason);
+    pthread_mutex_unlock(&app->lock);
+    return -1;
 }
 
 int ek_app_refresh(ek_app *app) {

@@ -98,6 +98,51 @@ int ek_app_instances(ek_app *app, const ek_frame *frame, ek_box *boxes, uint8_t 
  * --task segment. Returns 0, or -1 as ek_app_detect does. */
 int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes);
 
+/* Writes the vector of a picture, of length 1, with a model that was compiled with --task embed:
+ * its first `most` values. Returns how many it has, or -1 as ek_app_detect does. */
+int ek_app_embed(ek_app *app, const ek_frame *frame, float *vector, int most);
+
+/* Writes the line of text in a picture, of any length, with a model that was compiled with --task
+ * ocr, in UTF-8: at most `bytes` with the terminating NUL. `score` (or NULL) receives how sure the
+ * model is, 0 to 1. Returns the bytes of the whole text without the NUL, or -1 as ek_app_detect
+ * does. */
+int64_t ek_app_ocr(ek_app *app, const ek_frame *frame, char *text, size_t bytes, float *score);
+
+/* The same for what is said in `count` samples of sound, -1 to 1, of one channel, ek_app_rate of
+ * them a second, with a model that was compiled with --task transcribe and scores characters (CTC).
+ * Those with a decoder are for Python only. */
+int64_t ek_app_transcribe(ek_app *app, const float *samples, int64_t count, char *text,
+                          size_t bytes, float *score);
+
+/* Samples a second that a model of sound takes; -1 if it is none. */
+int ek_app_rate(ek_app *app);
+
+/* A word, or speech, from `start` to `end` in seconds; `score` is the highest of its windows. */
+typedef struct {
+    double start, end;
+    float score;
+    int number;
+    char label[EK_APP_LABEL_BYTES];
+} ek_heard;
+
+/* Finds words, or speech, in sound with a model that was compiled with --task keyword, or vad. One
+ * thread at a time may use a listener; close it before its ek_app. */
+typedef struct ek_listener ek_listener;
+
+/* NULL if the model has another task, or if there is no memory. */
+ek_listener *ek_app_listen(ek_app *app);
+
+/* Takes the samples that follow the last ones, as ek_app_transcribe does, and writes what ended in
+ * them: at most `most`; the next call has the others. Returns their number, or -1, and ek_app_error
+ * has the reason. */
+int ek_listener_feed(ek_listener *listener, const float *samples, int64_t count, ek_heard *heard,
+                     int most);
+
+/* The sound has ended: the same of what has not ended yet. Call it until it returns 0. */
+int ek_listener_finish(ek_listener *listener, ek_heard *heard, int most);
+
+void ek_listener_close(ek_listener *listener);
+
 /* Switches to the release in service now instead of at the next run, and retries one that failed to
  * load. Returns 1 if a different release now runs, 0 if the same, -1 if the one in service cannot
  * be loaded or its inputs or outputs differ from those at ek_app_open; then the previous release

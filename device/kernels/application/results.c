@@ -1,5 +1,6 @@
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ enum { MOST_CLASSES = 1 << 24 };  /* f32 counts no further */
 static const double LEAST = 0.25; /* score of a box */
 static const double MOST = 1.05;  /* quantized shares may be a little above 1 */
 
-static void put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]) {
+void ek_put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]) {
     *label = 0;
     if (number < task->labels)
         strncat(label, task->label[number], EK_APP_LABEL_BYTES - 1);
@@ -52,7 +53,7 @@ static int box_of(const ek_task *task, const float *row, ek_box *box) {
                     .bottom = in_picture(row[6], p->top, p->down, p->height),
                     .score = row[2],
                     .number = (int)row[1]};
-    put_label(task, box->number, box->label);
+    ek_put_label(task, box->number, box->label);
     return box->right > box->left && box->bottom > box->top;
 }
 
@@ -133,7 +134,7 @@ static int classes_of(const ek_task *task, ek_class *classes, int most) {
                 classes[at] = classes[at - 1];
         if (at < most) {
             classes[at] = (ek_class){.score = (float)real, .number = (int)i};
-            put_label(task, (int)i, classes[at].label);
+            ek_put_label(task, (int)i, classes[at].label);
         }
     }
     return count;
@@ -215,7 +216,7 @@ static void mask_of(const ek_task *task, const ek_box *box, const int8_t *mask, 
 }
 
 /* Boxes, and the masks of their rows: `found` are the boxes with the numbers of their rows. */
-static int objects_of(const ek_task *task, const ek_objects *objects, int most) {
+static int objects_of(const ek_task *task, ek_box *boxes, uint8_t *masks, int most) {
     typedef struct {
         ek_box box;
         int64_t row;
@@ -233,19 +234,19 @@ static int objects_of(const ek_task *task, const ek_objects *objects, int most) 
     }
     const int64_t pixels = task->picture.width * task->picture.height;
     for (int i = 0; i < count; i++) {
-        objects->boxes[i] = best[i].box;
-        if (objects->masks)
+        boxes[i] = best[i].box;
+        if (masks)
             mask_of(task, &best[i].box,
                     (const int8_t *)task->results[task->masks] + best[i].row * cells,
-                    objects->masks + i * pixels);
+                    masks + i * pixels);
     }
     free(best);
     return best ? count : -1;
 }
 
-float ek_task_odd_score(const ek_task *task) {
-    if (!strcmp(task->kind, "segment") || !strcmp(task->kind, "classify"))
-        return 0;
+/* A score above 1 of a row: then outputs are not decoded as the model means them. 0 if there is
+ * none. */
+static float odd_score(const ek_task *task) {
     const float *row = task->results[task->output], *end = row + task->out.elements;
     const int64_t width = task->out.shape[task->out.rank - 1];
     for (; row < end; row += width)
@@ -254,39 +255,100 @@ float ek_task_odd_score(const ek_task *task) {
     return 0;
 }
 
-int ek_task_results(const ek_task *task, const char *kind, void *into, int most) {
-    if (!strcmp(kind, "segment"))
-        return segments_of(task, into);
-    if (!strcmp(kind, "pose"))
-        return poses_of(task, into, most);
-    if (!strcmp(kind, "obb"))
-        return rotated_of(task, into, most);
-    if (!strcmp(kind, "instances"))
-        return objects_of(task, into, most);
-    return strcmp(kind, "classify") ? boxes_of(task, into, most) : classes_of(task, into, most);
+static int vector_of(const ek_task *task, float *vector, int most) {
+    const int64_t total = task->out.elements;
+    memcpy(vector, task->results[task->output],
+           sizeof *vector * (size_t)(most < total ? (most < 0 ? 0 : most) : total));
+    return (int)total;
+}
+
+/* What is asked of a picture, and where its results go: ek_box, ek_pose, ek_rotated, ek_class,
+ * bytes or floats; masks are for instances. */
+typedef struct {
+    const char *kind;
+    const ek_frame *frame;
+    void *into;
+    uint8_t *masks;
+    int most;
+} query;
+
+static int has_boxes(const char *kind) {
+    return !strcmp(kind, "detect") || !strcmp(kind, "instances") || !strcmp(kind, "obb");
+}
+
+static int is_for(const ek_task *task, const void *context) {
+    const query *q = context;
+    return strcmp(q->kind, "detect") ? ek_task_is(task, q->kind) : has_boxes(task->kind);
+}
+
+static int take_frame(ek_task *task, void *context, char *error) {
+    return ek_task_take(task, ((const query *)context)->frame, error);
+}
+
+static int give_results(ek_task *task, void *context, char *error) {
+    const query *q = context;
+    if (!strcmp(q->kind, "segment"))
+        return segments_of(task, q->into);
+    if (!strcmp(q->kind, "classify"))
+        return classes_of(task, q->into, q->most);
+    if (!strcmp(q->kind, "embed"))
+        return vector_of(task, q->into, q->most);
+    const double odd = (double)odd_score(task);
+    if (odd > 0) {
+        snprintf(
+            error, EK_TASK_ERROR,
+            "expected scores from 0 to 1, found %g: these outputs are not decoded as the model "
+            "means them; name its --head, or compile it with --task none",
+            odd);
+        return -1;
+    }
+    if (!strcmp(q->kind, "pose"))
+        return poses_of(task, q->into, q->most);
+    if (!strcmp(q->kind, "obb"))
+        return rotated_of(task, q->into, q->most);
+    if (!strcmp(q->kind, "instances"))
+        return objects_of(task, q->into, q->masks, q->most);
+    return boxes_of(task, q->into, q->most);
+}
+
+static int answer(ek_app *app, query asked) {
+    const char *kind = asked.kind;
+    const ek_use use = {
+        .option = !strcmp(kind, "obb")         ? "detect"
+                  : !strcmp(kind, "instances") ? "segment"
+                                               : kind,
+        .context = &asked,
+        .fits = is_for,
+        .take = take_frame,
+        .give = give_results,
+    };
+    return ek_app_use(app, &use);
 }
 
 int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most) {
-    return ek_app_find(app, "detect", frame, boxes, most);
+    return answer(app, (query){"detect", frame, boxes, NULL, most});
 }
 
 int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most) {
-    return ek_app_find(app, "classify", frame, classes, most);
+    return answer(app, (query){"classify", frame, classes, NULL, most});
 }
 
 int ek_app_pose(ek_app *app, const ek_frame *frame, ek_pose *poses, int most) {
-    return ek_app_find(app, "pose", frame, poses, most);
+    return answer(app, (query){"pose", frame, poses, NULL, most});
 }
 
 int ek_app_obb(ek_app *app, const ek_frame *frame, ek_rotated *rotated, int most) {
-    return ek_app_find(app, "obb", frame, rotated, most);
+    return answer(app, (query){"obb", frame, rotated, NULL, most});
 }
 
 int ek_app_instances(ek_app *app, const ek_frame *frame, ek_box *boxes, uint8_t *masks, int most) {
-    ek_objects into = {boxes, masks};
-    return ek_app_find(app, "instances", frame, &into, most);
+    return answer(app, (query){"instances", frame, boxes, masks, most});
 }
 
 int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes) {
-    return ek_app_find(app, "segment", frame, classes, 0);
+    return answer(app, (query){"segment", frame, classes, NULL, 0});
+}
+
+int ek_app_embed(ek_app *app, const ek_frame *frame, float *vector, int most) {
+    return answer(app, (query){"embed", frame, vector, NULL, most});
 }

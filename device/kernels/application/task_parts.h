@@ -1,4 +1,4 @@
-/* A task as its two C files see it. */
+/* A task as the C files of its kinds see it. */
 #ifndef EK_TASK_PARTS_H
 #define EK_TASK_PARTS_H
 #include <stdint.h>
@@ -9,11 +9,14 @@
 enum {
     COLORS = 3,
     MOST_OUTPUTS = 64,
+    MOST_INPUTS = 16,
     BYTES = 256,
     DIMS = 8,
     NAME = 16,
+    TENSOR_NAME = 128,
     FIELDS = 7,
-    POINT_FIELDS = 3
+    POINT_FIELDS = 3,
+    CHARACTER_FIELDS = 2
 };
 
 typedef struct {
@@ -23,18 +26,25 @@ typedef struct {
     double scale;
     int64_t zero_point;
     int quantized;
+    char name[TENSOR_NAME];
 } tensor;
 
 struct ek_task {
     char kind[NAME], fit[NAME];
     double zoom;
-    int reversed, fill, outputs, output, masks, labels; /* masks: of the objects; -1 for none */
-    char **label;
-    tensor in, out, mask;
+    int reversed, fill, output, masks; /* masks: of the objects; -1 for none */
+    int inputs, outputs, labels, characters;
+    int input, rate, stateful;
+    char **label, **character; /* characters of lines, from number 1 */
+    tensor in, out, mask, ins[MOST_INPUTS], outs[MOST_OUTPUTS];
     ek_picture picture; /* of the last frame */
     uint8_t elements[COLORS * BYTES];
-    void *input, *results[MOST_OUTPUTS];
+    void *blocks[MOST_INPUTS], *results[MOST_OUTPUTS];
+    const void *given[MOST_INPUTS]; /* the inputs of the next run: blocks, or others */
     int (*fit_picture)(const ek_picture *, void *);
 };
+
+int64_t ek_nearest(double value); /* halves to even */
+void ek_put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]);
 
 #endif
