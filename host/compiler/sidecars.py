@@ -48,11 +48,13 @@ def config_folder(model: Path) -> Path:
 
 
 def character_files(model: Path) -> Iterator[Path]:
-    """Files that may list the characters of a model that reads: one in each line."""
+    """Files that may list the characters of a model that reads, one in each line: next to it, or in
+    one of the two folders above, as packages with several such models have them."""
     own = (model.parent / name.format(model.stem) for name in OWN_LABELS)
     yield from (file for file in own if file.is_file())
-    with contextlib.suppress(OSError):
-        yield from sorted(file for file in model.parent.iterdir() if _CHARACTERS.search(file.name))
+    for folder in model.absolute().parents[:3]:
+        with contextlib.suppress(OSError):
+            yield from sorted(file for file in folder.iterdir() if _CHARACTERS.search(file.name))
 
 
 def other_label_files(model: Path) -> list[Path]:

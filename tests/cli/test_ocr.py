@@ -98,6 +98,11 @@ def test_characters_of_a_file_and_without_one(edgekit, home):
     (home / "en_dict.txt").write_text("a\nb\n\u3000\n")
     done = edgekit("compile", path, "--task", "ocr", "-o", "x.ekb")
     assert done.code == 0 and "the characters of en_dict.txt" in done.err
+    (home / "v5/rec").mkdir(parents=True)
+    moved = path.rename(home / "v5/rec" / path.name)
+    (home / "v5/other_dict.txt").write_text("a\n")  # of another model
+    done = edgekit("compile", moved, "--task", "ocr", "-o", "x.ekb")
+    assert done.code == 0 and "the characters of en_dict.txt" in done.err
 
 
 def test_places_may_come_first_as_in_pytorchs_crnn(edgekit, home):
