@@ -22,16 +22,18 @@ from edgekit.host.compiler.options import (
 from edgekit.host.errors import InputError
 
 _PARAMETER = "options"
+_MOST_SHADOW = 1_000_000
 
 Command = Callable[..., int | None]
 
 
 def takes_compile_options(
-    compiles: bool = False, without: str = ""
+    compiles: bool = False, deploys: bool = False, without: str = ""
 ) -> Callable[[Command], Command]:
     """Decorator: replaces a command's parameter `options` with one option per field.
 
-    `compiles`: the command is `compile`, which also has the options that affect only a release.
+    `compiles`: the command is `compile`, which has all options; `deploys`: it is `deploy`, which
+    has those of what a release reports.
     `without`: the field whose option means something else to the command.
     """
 
@@ -39,7 +41,7 @@ def takes_compile_options(
         wanted = tuple(
             f
             for f in _option_fields()
-            if (compiles or not _option_metadata(f).compile_only) and f.name != without
+            if f.name != without and _is_of_command(_option_metadata(f), compiles, deploys)
         )
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
@@ -61,6 +63,12 @@ def takes_compile_options(
     return decorate
 
 
+def _is_of_command(asked: Asked, compiles: bool, deploys: bool) -> bool:
+    if asked.release_only:
+        return compiles or deploys
+    return compiles or not asked.compile_only
+
+
 def option_names() -> tuple[str, ...]:
     """All compile options as spelled on the command line."""
     return tuple(map(_option_flag, _option_fields()))
@@ -70,7 +78,8 @@ def words_of(options: CompileOptions) -> list[str]:
     """The options as command line words; omits `samples`, which name files of this host."""
     words: list[str] = []
     for each in _option_fields():
-        if each.name == "samples" or _option_metadata(each).compile_only:
+        asked = _option_metadata(each)
+        if each.name == "samples" or asked.compile_only or asked.release_only:
             continue
         value = getattr(options, each.name)
         if each.name == "shapes":
@@ -113,6 +122,7 @@ def one_input_shape(given: list[str] | None) -> Shapes:
 def _build_options(given: Mapping[str, Any]) -> CompileOptions:
     values = dict(given)
     values.setdefault("signatures", None)
+    values["shadow"] = _parse_shadow(values.get("shadow"))
     shapes, *more = input_shapes(values["shapes"])
     values |= {"shapes": shapes, "more_shapes": tuple(more)}
     values["memory_limit"] = byte_count(values["memory_limit"])
@@ -124,6 +134,14 @@ def _build_options(given: Mapping[str, Any]) -> CompileOptions:
 def _parse_state_binding(text: str) -> StateBinding:
     name, _, output = text.partition("=")
     return StateBinding(name, output)
+
+
+def _parse_shadow(text: str | None) -> int:
+    """The N of 1/N, 0 for None."""
+    one, _, count = (text or "1/0").partition("/")
+    if one != "1" or not count.isdecimal() or (text and not 1 <= int(count) <= _MOST_SHADOW):
+        raise InputError(f"--shadow: expected 1/N with N from 1 to {_MOST_SHADOW}, found '{text}'")
+    return int(count)
 
 
 def _shape_words(shapes: Shapes) -> list[str]:
@@ -157,7 +175,7 @@ def _typer_option(each: Field[Any]) -> Any:
 def _build_parameter(each: Field[Any]) -> inspect.Parameter:
     """The field as a parameter from which typer creates an option."""
     several = dict.fromkeys(("shapes", "states", "signatures"), list[str] | None)
-    text = {**several, "memory_limit": str | None}
+    text = {**several, "memory_limit": str | None, "shadow": str | None}
     kind = text.get(each.name) or get_type_hints(CompileOptions)[each.name]
     plain = each.name in text or each.default is MISSING
     return inspect.Parameter(

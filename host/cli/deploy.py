@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
     )(deploy)
 
 
-@takes_compile_options()
+@takes_compile_options(deploys=True)
 def deploy(
     context: typer.Context,
     model: Model = None,

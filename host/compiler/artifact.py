@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgekit.device.runtime.agent.shadow_spec import ShadowSpec
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.ir.types import Array
@@ -27,6 +28,17 @@ class Golden:
 
 
 @dataclass(frozen=True, eq=False)
+class FloatArtifact:
+    """The float model of a quantized one, as `spec` describes it. `weights` begin with those of the
+    quantized model."""
+
+    library: bytes
+    weights: bytes
+    extras: tuple[str, ...]
+    spec: ShadowSpec
+
+
+@dataclass(frozen=True, eq=False)
 class Artifact:
     """A compiled model before it is bundled.
 
@@ -35,7 +47,7 @@ class Artifact:
     `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
     besides those of the profile; `loss` is the loss of accuracy relative to f32; `signature` is the
     one it computes, if the model was compiled by signature; `task` is what it is for, if known,
-    and `files` what it needs for that on the board.
+    and `files` what it needs for that on the board. `shadow` repeats its inferences there.
     """
 
     model_name: str
@@ -52,3 +64,4 @@ class Artifact:
     signature: str = ""
     task: TaskSpec | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    shadow: FloatArtifact | None = None

@@ -32,7 +32,8 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model, its files and those next to it, the profile, all
     options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
     a model that cannot be read."""
-    hashes = (model_hash(file) for file in (model, decoder_file(model)) if file is not None)
+    files = (model, decoder_file(model), options.float_model)
+    hashes = (model_hash(file) for file in files if file is not None)
     given = (model.name, *hashes, repr(board), repr(options))
     tables = (_tables_digest(data_folder() / name) for name in _TABLES)
     return hash_parts(

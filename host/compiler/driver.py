@@ -8,10 +8,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from edgekit.device.runtime.agent.shadow_spec import ShadowSpec
+from edgekit.device.runtime.agent.specs import BoardMemory, memory_of
 from edgekit.device.runtime.agent.variants import shapes_text
 from edgekit.device.runtime.features import memory_bytes
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.artifact import Artifact, Golden
+from edgekit.host.compiler.artifact import Artifact, FloatArtifact, Golden
 from edgekit.host.compiler.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.compiler.codegen.section import section_code
 from edgekit.host.compiler.explain import explain
@@ -32,11 +34,12 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.schedule.types import Schedule
+from edgekit.host.compiler.shadow import FloatTwin, float_graph, float_twin
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunks, with_task
-from edgekit.host.compiler.toolchain.kernels import features_unit
+from edgekit.host.compiler.toolchain.kernels import features_unit, shadow_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
 from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
@@ -98,11 +101,25 @@ def _compile_each(
     check_placement(board, options.threads, options.cluster)
     digest, known = model_hash(model), signatures_of(model)
     weights, made = WeightsFile(), list[Artifact]()
+    if options.repeats_every and len(every) > 1:
+        raise InputError(
+            f"{model}: expected one signature and one shape of each input with --shadow or "
+            f"--field-ranges, found {len(every)}; compile without them"
+        )
     for each in every:
         with _naming_variant(each) if len(every) > 1 else nullcontext():
             prepared = prepare(model, board, each, cache)
             made = [replace(one, weights=b"") for one in made]  # so that theirs is not copied
+            floats = float_graph(prepared, model, each) if each.repeats_every else None
             made.append(build_graph(prepared, digest, board, cache, each, weights))
+            if floats is not None:
+                weights.end_variant()
+                twin = float_twin(floats, prepared, made[0].golden.inputs, each)
+                shadow = build_shadow(twin, model, board, each, cache, weights)
+                size = len(shadow.library) + len(shadow.weights) - len(made[0].weights)
+                note = f"the float model for --shadow adds {size} bytes to the release"
+                notes = (*made[0].notes, note)
+                made[0] = replace(made[0], weights=b"", notes=notes, shadow=shadow)
         weights.end_variant()
     if len(known) > 1 and not options.signatures:
         note = f"signatures {', '.join(known)}; --signature compiles some of them"
@@ -226,6 +243,34 @@ def build_graph(
         task=made.task,
         files=made.files,
     )
+
+
+def build_shadow(
+    twin: FloatTwin,
+    model: Path,
+    board: BoardProfile,
+    options: CompileOptions,
+    cache: Path | None,
+    weights: WeightsFile,
+) -> FloatArtifact:
+    """Builds the float model that repeats inferences on a board; `weights` have those of the
+    quantized model."""
+    floats, cache = options.in_float, cache or cache_folder()
+    made = prepare_graph(twin.graph, board, floats, cache=cache)
+    _, plan = plan_graph(made, board, floats, weights)
+    check_memory(plan, board, None)
+    units = [*units_of(plan, board), shadow_unit()]
+    memory = memory_of({k: describe(plan)[k] for k in BoardMemory.field_names}, "memory")
+    spec = ShadowSpec(
+        "float/model.so",
+        memory,
+        options.repeats_every,
+        twin.measure,
+        model_hash(options.float_model or model),
+        twin.watched,
+    )
+    library = Toolchain(board, cache / "objects").build(units)
+    return FloatArtifact(library, plan.lowered.weights, extras_of(plan, board), spec)
 
 
 def plan_graph(

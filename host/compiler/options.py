@@ -33,6 +33,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
+_USUAL_SHADOW = 100
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Asked:
     flag: str
     metavar: str
     compile_only: bool
+    release_only: bool
     least: int | None
 
 
@@ -84,14 +86,16 @@ def _cli_option(
     flag: str = "",
     metavar: str = "",
     compile_only: bool = False,
+    release_only: bool = False,
     least: int | None = None,
 ) -> dict[str, Asked]:
     """Metadata of a field with a command line option; `help_text` describes it.
 
     `flag` is the option's name if it differs from the field's. `compile_only` hides it from other
-    commands that compile. `least` is the smallest number it takes.
+    commands that compile, and `release_only` from all but it and `deploy`. `least` is the smallest
+    number it takes.
     """
-    return {ASKED: Asked(help_text, flag, metavar, compile_only, least)}
+    return {ASKED: Asked(help_text, flag, metavar, compile_only, release_only, least)}
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,29 @@ class CompileOptions:
             compile_only=True,
         ),
     )
+    shadow: int = field(
+        default=0,
+        metadata=_cli_option(
+            "Let the board repeat one in N inferences in float, and report how many agree.",
+            metavar="1/N",
+            release_only=True,
+        ),
+    )
+    field_ranges: bool = field(
+        default=False,
+        metadata=_cli_option(
+            "Also report sketches of the float model's values, for quantize --from-field.",
+            release_only=True,
+        ),
+    )
+    float_model: Path | None = field(
+        default=None,
+        metadata=_cli_option(
+            "The model before quantization, for --shadow and --field-ranges (default: MODEL).",
+            metavar="FILE",
+            release_only=True,
+        ),
+    )
     more_shapes: tuple[Shapes, ...] = ()  # of further variants in the same release
 
     def __post_init__(self) -> None:
@@ -251,6 +278,41 @@ class CompileOptions:
                 f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "
                 f"{GROUP_SIZES[-1]}, found {self.group_size}"
             )
+        self._check_shadow()
+
+    def _check_shadow(self) -> None:
+        if self.float_model is not None and not self.repeats_every:
+            raise InputError(
+                "--float-model: expected --shadow or --field-ranges with it, found none"
+            )
+        exact = self.samples is None and self.weights is None and self.precision == "f32"
+        if self.repeats_every and self.float_model is None and exact:
+            raise InputError(
+                f"{'--shadow' if self.shadow else '--field-ranges'}: expected --samples, --weights "
+                "or --precision with it, found none of them; for a model that is quantized "
+                "already, name the one before: --float-model FILE"
+            )
+
+    @property
+    def repeats_every(self) -> int:
+        """A board repeats one in so many inferences with the float model; 0: none."""
+        return self.shadow or (_USUAL_SHADOW if self.field_ranges else 0)
+
+    @property
+    def in_float(self) -> CompileOptions:
+        """The options of the float model that repeats inferences on a board."""
+        return replace(
+            self,
+            samples=None,
+            weights=None,
+            precision="f32",
+            threads=1,
+            shadow=0,
+            group_size=None,
+            min_cosine=None,
+            field_ranges=False,
+            float_model=None,
+        )
 
     @property
     def decoder(self) -> DecoderOptions:

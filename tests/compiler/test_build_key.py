@@ -43,6 +43,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "random_seed": {"random_seed": 1},
     "threads": {"threads": 2},
     "cluster": {"cluster": "big"},
+    "shadow": {"shadow": 10, "weights": "int8"},
+    "field_ranges": {"field_ranges": True, "weights": "int8"},
+    "float_model": {"float_model": Path("okay_nabu.tflite"), "shadow": 10},
     "more_shapes": {"more_shapes": ({"x": (1, 3)},)},
 }
 

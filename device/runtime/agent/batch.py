@@ -17,6 +17,7 @@ from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record, asdict
 
 SCHEMA = "edgekit.profile.batch/1"
+FIELD_SCHEMA = "edgekit.profile.batch/2"  # with `field`; hosts that know only /1 keep it aside
 MOST_BATCH_BYTES = 1 << 20
 
 _MAGIC = b"EKP1"
@@ -58,6 +59,30 @@ class OperatorSpread(NamedTuple):
     max_ns: int
 
 
+class RangeSketch(NamedTuple):
+    """The values of a tensor of the float model: the least and the largest finite one, the number
+    of others, the range that the release has for it (None: not comparable), and a sketch.py."""
+
+    name: str
+    low: float
+    high: float
+    odd: int
+    from_low: Optional[float]
+    to_high: Optional[float]
+    sketch: str
+
+
+class FieldReport(Record):
+    """Inferences repeated by the float model with this SHA-256: how many agreed by `measure`, and
+    how many had a difference of up to each of NOISES; see shadow.py."""
+
+    float_sha256: str
+    measure: str
+    agreed: int
+    noises: Tuple[int, ...]
+    ranges: Tuple[RangeSketch, ...]
+
+
 class Environment(Record):
     """Conditions that affect the model's speed; None where the kernel does not report them.
     `cluster` is the core type the process last ran on, `others` the number of cores kept busy by
@@ -77,7 +102,8 @@ class Environment(Record):
 class Batch(Record):
     """`began_ns` and `ended_ns` count from the boot identified by `boot`; `clock` is the board's
     wall clock in seconds since 1970. `lost` counts earlier batches that could not be written. The
-    spool adds its own name, the sequence number and its drop counts."""
+    spool adds its own name, the sequence number and its drop counts. With a `field` report, `whole`
+    has the times of the float model, and there are no operators."""
 
     uuid: str
     boot: str
@@ -91,19 +117,21 @@ class Batch(Record):
     whole: Spread
     operators: Tuple[OperatorSpread, ...]
     environment: Environment
+    field: Optional[FieldReport] = None
 
 
 def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantined: int) -> bytes:
     """Serializes a batch as number `sequence` of the spool `spool`."""
+    fields = asdict(batch)
+    if batch.field is None:
+        del fields["field"]
     document = {
-        "schema": SCHEMA,
+        "schema": SCHEMA if batch.field is None else FIELD_SCHEMA,
         "spool": spool,
         "sequence": sequence,
         "dropped": dropped,
         "quarantined": quarantined,
-        **{k: v for k, v in asdict(batch).items() if k not in ("whole", "operators")},
-        "whole": list(batch.whole),
-        "operators": [list(row) for row in batch.operators],
+        **fields,
     }
     body = json.dumps(_sanitize_text(document), separators=(",", ":"), allow_nan=False).encode()
     return framed(body)

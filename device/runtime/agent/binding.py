@@ -8,13 +8,9 @@ import mmap
 import os
 from typing import Optional
 
-from edgekit.device.runtime.agent.manifest import (
-    WEIGHTS,
-    Description,
-    Manifest,
-    parse_description,
-)
+from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.specs import Description, parse_description
 from edgekit.device.runtime.agent.task import GENERATE, LISTEN, WRITE
 from edgekit.device.runtime.errors import (
     IncompatibleError,

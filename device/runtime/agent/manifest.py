@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from edgekit.device.runtime.agent.application import OPTIONAL, ApplicationSpec, application_of
 from edgekit.device.runtime.agent.kernels import KernelsSpec, ReferenceProduct, kernels_of
+from edgekit.device.runtime.agent.shadow_spec import ShadowSpec, shadow_of
 from edgekit.device.runtime.agent.specs import (
     MOST_PLACEMENTS,
     BoardMemory,
@@ -56,17 +57,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
 _SIGNATURE = ("signature",)  # a key that entries without a name lack
-_OPTIONAL = (*_SIGNATURE, "kernels", "task", *OPTIONAL)
-_DESCRIPTION_KEYS = (
-    "name",
-    "inputs",
-    "outputs",
-    "operators",
-    "arena_bytes",
-    "state_bytes",
-    "weights_bytes",
-    "simd",
-)
+_OPTIONAL = (*_SIGNATURE, "kernels", "task", "shadow", *OPTIONAL)
 
 
 class ModelRef(Record):
@@ -81,17 +72,6 @@ class BoardNeeds(Record):
     machine: str
     features: Tuple[str, ...]
     vlen_bits: int
-
-
-class Description(Record):
-    """The self-description of a compiled model, from ek_describe."""
-
-    name: str
-    inputs: Tuple[TensorSpec, ...]
-    outputs: Tuple[TensorSpec, ...]
-    operators: Tuple[OperatorSpec, ...]
-    memory: BoardMemory
-    simd: str
 
 
 class FileEntry(Record):
@@ -123,7 +103,7 @@ class Manifest(Record):
     the first variant. `application` is the program that runs with the model. `placements` are the
     best thread counts on each of the board's clusters, best cluster first; empty: one thread, on
     any core. `loss` is the quantization loss relative to f32, if the model is quantized. `task` is
-    what the first variant is for, if known.
+    what the first variant is for, if known; `shadow` is its float model.
 
     A release of `kernels` has no model: no tensors, operators, weights and variants; its name is
     that of its core, and its memory that of its library."""
@@ -147,6 +127,7 @@ class Manifest(Record):
     signature: str = ""
     kernels: Optional[KernelsSpec] = None
     task: Optional[TaskSpec] = None
+    shadow: Optional[ShadowSpec] = None
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, one line, identical on every machine."""
@@ -222,19 +203,6 @@ def parse_manifest(data: bytes) -> Manifest:
         raise InputError(
             f"manifest: {error}; build the bundle again with: edgekit compile"
         ) from None
-
-
-def parse_description(raw: object) -> Description:
-    """Checks the JSON document that ek_describe returns."""
-    keys = keys_of(raw, "", _DESCRIPTION_KEYS)
-    return Description(
-        text(keys["name"], "name"),
-        each(keys["inputs"], "inputs", tensor_of),
-        each(keys["outputs"], "outputs", tensor_of),
-        each(keys["operators"], "operators", operator_of),
-        memory_of({k: keys[k] for k in BoardMemory.field_names}, "memory"),
-        text(keys["simd"], "simd"),
-    )
 
 
 def _parse(data: bytes) -> Manifest:
@@ -326,6 +294,7 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
         signature=text(root.get("signature", ""), "signature"),
         kernels=kernels_of(root["kernels"], "kernels") if "kernels" in root else None,
         task=task_of(root["task"], "task") if "task" in root else None,
+        shadow=shadow_of(root["shadow"], "shadow") if "shadow" in root else None,
     )
 
 
@@ -337,6 +306,8 @@ def _check_variants(m: Manifest) -> None:
     """Checks that variants of a signature differ in shapes only, and that each occurs once."""
     every = m.every_variant()
     ends: Dict[str, List[Tuple[str, str]]] = {}
+    if m.shadow and m.variants:
+        raise bad("shadow", "a model with one variant", len(every))
     if len({bool(v.signature) for v in every}) > 1:
         raise bad("variants", "a signature for each, or for none", "some")
     for v in every:
@@ -351,7 +322,15 @@ def _check_variants(m: Manifest) -> None:
 
 def _check_kernels(m: Manifest, kernels: KernelsSpec) -> None:
     """Checks that a release of kernels has no model, and a result for each of its products."""
-    if m.inputs or m.outputs or m.operators or m.variants or m.golden.paths or m.placements:
+    if (
+        m.inputs
+        or m.outputs
+        or m.operators
+        or m.variants
+        or m.golden.paths
+        or m.placements
+        or m.shadow
+    ):
         raise bad("kernels", "kernels or a model", "both")
     sizes = _listed(m, (RUNTIME, *kernels.paths))
     for product in kernels.products:
@@ -376,10 +355,11 @@ def _listed(m: Manifest, named: Tuple[str, ...]) -> Dict[str, int]:
 def _check_files(m: Manifest) -> None:
     """Checks that exactly the referenced files are listed, once each, and that sizes match the
     tensors."""
-    every = m.every_variant()
+    every, shadows = m.every_variant(), (m.shadow,) if m.shadow else ()
     named = (path for v in every for path in (v.library, *v.golden.paths))
-    sizes = _listed(m, (WEIGHTS, RUNTIME, *named, *(m.task.files if m.task else ())))
-    weights = max(v.memory.weights_bytes for v in every)
+    others = (*(s.library for s in shadows), *(m.task.files if m.task else ()))
+    sizes = _listed(m, (WEIGHTS, RUNTIME, *named, *others))
+    weights = max(one.memory.weights_bytes for one in (*every, *shadows))
     if sizes[WEIGHTS] != weights:
         raise bad(f"size of {WEIGHTS}", f"{weights} bytes", sizes[WEIGHTS])
     for v in every:

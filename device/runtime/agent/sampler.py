@@ -61,7 +61,9 @@ class Clocks(Protocol):
         """Since boot, including suspend."""
 
 
-class _SystemClocks:
+class SystemClocks:
+    """The clocks of this machine."""
+
     def cost(self) -> int:
         return time.perf_counter_ns()
 
@@ -105,7 +107,7 @@ class Sampler:
         self._operators = operators
         self._write = write
         self._pace = pace or SamplingPace()
-        self._clocks = clocks or _SystemClocks()
+        self._clocks = clocks or SystemClocks()
         self._writer: Optional[threading.Thread] = None
         self._lost = 0
         self._spent_ns = 0  # by inferences; a sum of two threads would lose additions
@@ -211,7 +213,7 @@ class Sampler:
     def _build_batch(self, collected: Collected, inferences: int, now: int) -> Batch:
         return Batch(
             uuid=os.urandom(16).hex(),
-            boot=(read_text(_BOOT) or "").replace("-", ""),
+            boot=boot_id(),
             began_ns=collected.began_ns,
             ended_ns=now,
             clock=time.time(),
@@ -219,7 +221,7 @@ class Sampler:
             subject=self._subject,
             inferences=inferences,
             every=inferences / len(collected.totals),
-            whole=Spread(*_summarize_samples(collected.totals)),
+            whole=spread_of(collected.totals),
             operators=tuple(
                 OperatorSpread(*names, *_summarize_samples(row)) for names, row in collected.rows()
             ),
@@ -284,6 +286,8 @@ def sampler_for(
     if spool is None:
         return None
     subject = measured_release(manifest, variant, threads)
+    if manifest.shadow is not None and pace is None:  # shadow.py has the other half
+        pace = SamplingPace(budget=BUDGET / 2)
     return Sampler(subject, manifest.every_variant()[variant].operators, spool.add, pace)
 
 
@@ -311,6 +315,16 @@ def measured_release(manifest: Manifest, variant: int, threads: int) -> Measured
 def spool_of(store: Store) -> Spool:
     """Returns the board's only spool, for any of its models."""
     return Spool(store.spool)
+
+
+def boot_id() -> str:
+    """Names the time since the board started; empty if unknown."""
+    return (read_text(_BOOT) or "").replace("-", "")
+
+
+def spread_of(nanoseconds: Sequence[int]) -> Spread:
+    """Statistics of at least one sample."""
+    return Spread(*_summarize_samples(nanoseconds))
 
 
 def environment(before: LoadSnapshot) -> Environment:

@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 import time
-from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.binding import shared_state
 from edgekit.device.runtime.agent.dictation import Dictation
@@ -33,6 +33,9 @@ from edgekit.device.runtime.agent.voice import Voice
 from edgekit.device.runtime.agent.wire import Document, pack, receive
 from edgekit.device.runtime.errors import DeviceError, InputError
 from edgekit.device.runtime.record import asdict
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.shadow import Shadow
 
 SCHEMA = "edgekit.session/1"
 
@@ -70,6 +73,11 @@ class _Server:
         self._models: Dict[str, LoadedModel] = {}
         self._state = shared_state(manifest)
         self._samplers: Dict[str, Optional[Sampler]] = {}
+        self._shadow: Optional[Shadow] = None
+        if manifest.shadow is not None:
+            from edgekit.device.runtime.agent.shadow import shadow_for
+
+            self._shadow = shadow_for(store, manifest, files)
         self._texts: Optional[Texts] = None
         self._voice: Optional[Voice] = None
         self._characters: Optional[Characters] = None
@@ -94,6 +102,8 @@ class _Server:
         """Writes pending samples."""
         for sampler in filter(None, self._samplers.values()):
             sampler.close()
+        if self._shadow is not None:
+            self._shadow.close()
 
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
         """Answers a request, which may be invalid."""
@@ -161,6 +171,11 @@ class _Server:
         sampler = self._samplers[variant.library]
         if sampler and sampler.due():
             sampler.record(times)
+        if self._shadow is not None and self._shadow.due(times.total):
+            self._shadow.repeat(
+                [arrays[spec.name].data for spec in variant.inputs],
+                [outputs[spec.name].data for spec in variant.outputs],
+            )
         return {
             "variant": self._variants.index(variant),
             "ns": times.total,

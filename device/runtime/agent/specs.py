@@ -26,6 +26,16 @@ MOST_PLACEMENTS = 16
 
 _MAX_RANK = 8
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_DESCRIPTION_KEYS = (
+    "name",
+    "inputs",
+    "outputs",
+    "operators",
+    "arena_bytes",
+    "state_bytes",
+    "weights_bytes",
+    "simd",
+)
 
 
 class TensorSpec(Record):
@@ -58,6 +68,17 @@ class BoardMemory(Record):
     @property
     def total(self) -> int:
         return self.arena_bytes + self.state_bytes + self.weights_bytes
+
+
+class Description(Record):
+    """The self-description of a compiled model, from ek_describe."""
+
+    name: str
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
+    operators: Tuple[OperatorSpec, ...]
+    memory: BoardMemory
+    simd: str
 
 
 class GoldenFiles(Record):
@@ -200,3 +221,16 @@ def loss_of(raw: object, where: str) -> LossSpec:
     if not -1 <= cosine <= 1:
         raise bad(f"{where}.cosine", "a number from -1 to 1", cosine)
     return LossSpec(cosine, off, integer(keys["samples"], f"{where}.samples"))
+
+
+def parse_description(raw: object) -> Description:
+    """Checks the JSON document that ek_describe returns."""
+    keys = keys_of(raw, "", _DESCRIPTION_KEYS)
+    return Description(
+        text(keys["name"], "name"),
+        each(keys["inputs"], "inputs", tensor_of),
+        each(keys["outputs"], "outputs", tensor_of),
+        each(keys["operators"], "operators", operator_of),
+        memory_of({k: keys[k] for k in BoardMemory.field_names}, "memory"),
+        text(keys["simd"], "simd"),
+    )

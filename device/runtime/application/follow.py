@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable
+from typing import Callable, Optional
 
 from edgekit.device.runtime.agent.integrity import damage_of
 from edgekit.device.runtime.agent.recovery import recover_if_needed
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.sampler import SamplingPace
 from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.status import damaged, leave_damaged, nothing_deployed
 from edgekit.device.runtime.agent.store import Store, committed, manifest_of
@@ -18,8 +19,15 @@ log = logging.getLogger("edgekit_runtime")
 _CHANGES = 5  # of `current` during a load, before that is an error
 
 
-def load(store: Store, release: str, request: PlacementRequest, parallel: int) -> Loaded:
-    """Reads all of a release, verifies it against the installed state, and loads it.
+def load(
+    store: Store,
+    release: str,
+    request: PlacementRequest,
+    parallel: int,
+    repeats: Optional[SamplingPace] = None,
+) -> Loaded:
+    """Reads all of a release, verifies it against the installed state, and loads it. `repeats`: as
+    in Loaded.
 
     If it is damaged, rolls back (RolledBackError) or raises TransferError.
     """
@@ -29,7 +37,7 @@ def load(store: Store, release: str, request: PlacementRequest, parallel: int) -
             if committed(store) == release:
                 raise leave_damaged(store, release, damage)
             raise damaged(release, damage)
-        return Loaded(store, files, manifest_of(files), request, parallel)
+        return Loaded(store, files, manifest_of(files), request, parallel, repeats)
     except BaseException:
         files.close()
         raise

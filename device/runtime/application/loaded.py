@@ -10,7 +10,8 @@ import ctypes
 import functools
 import mmap
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from edgekit.device.runtime.agent.binding import (
     ModelStruct,
@@ -31,8 +32,8 @@ from edgekit.device.runtime.agent.model import times_of
 from edgekit.device.runtime.agent.placement import Placement, on_cores, place
 from edgekit.device.runtime.agent.probe import board_facts
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
-from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
-from edgekit.device.runtime.agent.specs import PlacementRequest
+from edgekit.device.runtime.agent.sampler import Sampler, SamplingPace, sampler_for
+from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
@@ -42,6 +43,9 @@ from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
 from edgekit.device.runtime.record import replace
 from edgekit.device.runtime.shared_library import start_pool
 
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.shadow import Shadow
+
 
 class Outputs(Dict[str, Any]):
     """The outputs of one inference by name; `release` is the one that computed all of them."""
@@ -50,7 +54,8 @@ class Outputs(Dict[str, Any]):
 
 
 class Loaded:
-    """A release usable until `close`, which must not be called during an inference."""
+    """A release usable until `close`, which must not be called during an inference. `repeats` is
+    the pace of its shadow check."""
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class Loaded:
         manifest: Manifest,
         request: PlacementRequest,
         parallel: int,
+        repeats: Optional[SamplingPace] = None,
     ) -> None:
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
@@ -78,10 +84,16 @@ class Loaded:
         self._parts: List[_Part] = []
         self._files = files
         self._weights, self._state = WeightsMap(files, memory.weights_bytes), shared_state(manifest)
+        self._shadow: Optional[Shadow] = None
+        if manifest.shadow is not None:
+            from edgekit.device.runtime.agent.shadow import shadow_for
+
+            self._shadow = shadow_for(store, manifest, files, repeats)
         try:
             for number, variant in enumerate(manifest.every_variant()):
                 sampler = functools.partial(sampler_for, store, manifest, number, placed.threads)
                 part = _Part(files, variant, self._weights, placed, sampler, self._state)
+                part.shadow = self._shadow
                 self._parts.append(part)
             self._parts[0].lanes.append(_Lane(self._parts[0]))
             self._parts[0].lanes[0].reset()
@@ -157,10 +169,14 @@ class Loaded:
         for part in self._parts:
             for lane in part.lanes:
                 lane.write_samples()
+        if self._shadow is not None:
+            self._shadow.write_results()
 
     def close(self) -> None:
         """Stops the threads, frees all memory and unloads the libraries."""
         self.closed = True
+        if self._shadow is not None:
+            self._shadow.close()
         for part in self._parts:
             part.close()
         self._parts = []
@@ -188,6 +204,7 @@ class _Part:
     ) -> None:
         self.variant, self.sampler, self.state = variant, sampler, state
         self.lanes: List[_Lane] = []
+        self.shadow: Optional[Shadow] = None
         self.placed, self.weights = placed, weights
         self.lib = load_library(files, variant.library)
         found = describe(self.lib, variant.library)
@@ -258,6 +275,8 @@ class _Lane:
         due = self._sampler is not None and self._sampler.due()
         if due:
             self._model.stamps = self._stamps
+        shadow = self._part.shadow
+        start = 0 if shadow is None else time.perf_counter_ns()
         if self._cores:  # restore the caller's affinity, which belongs to its program
             with on_cores(self._cores):
                 code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
@@ -268,6 +287,8 @@ class _Lane:
         if due and self._sampler is not None:
             self._model.stamps = None
             self._sampler.record(times_of(self._stamps))
+        if shadow is not None and shadow.due(time.perf_counter_ns() - start):
+            shadow.repeat(_copies(variant.inputs, self._in), _copies(variant.outputs, self._out))
         return outputs
 
     def write_samples(self) -> None:
@@ -281,6 +302,11 @@ class _Lane:
         if self._pool:
             self._part.lib.ek_pool_destroy(self._pool)
             self._pool = None
+
+
+def _copies(specs: Sequence[TensorSpec], places: Any) -> List[bytes]:
+    """The contents of tensors at these addresses."""
+    return [ctypes.string_at(place, spec.bytes) for spec, place in zip(specs, places)]
 
 
 def _other_names(what: str, expected: List[str], found: Mapping[str, Any]) -> InputError:

@@ -193,6 +193,11 @@ def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Translatio
     return TranslationUnit("features", kernels_folder() / "runtime/features.c", macros, plain=True)
 
 
+def shadow_unit() -> TranslationUnit:
+    """ek_shadow, in the library of a float model that repeats inferences."""
+    return TranslationUnit("shadow", kernels_folder() / "runtime/shadow.c")
+
+
 def default_unit(board: BoardProfile) -> TranslationUnit:
     """ek_gemm_default with a board's caches, tiles and costs, and the constants of the rule."""
     caches, columns = caches_of(board), board.isa.columns

@@ -11,15 +11,13 @@ from edgekit.device.runtime.agent.manifest import (
     RUNTIME,
     WEIGHTS,
     BoardNeeds,
-    Description,
     FileEntry,
     Manifest,
     ModelRef,
     Variant,
-    parse_description,
     parse_manifest,
 )
-from edgekit.device.runtime.agent.specs import GoldenFiles
+from edgekit.device.runtime.agent.specs import Description, GoldenFiles, parse_description
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
@@ -40,7 +38,11 @@ def build_bundle(
     a board rejects a lower counter for the same model. Raises device.runtime.errors.InputError if
     the artifacts do not fit together (a compiler bug).
     """
-    files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz(), **artifact.files}
+    shadow = artifact.shadow
+    weights = (shadow or (artifact, *others)[-1]).weights
+    files = {WEIGHTS: weights, RUNTIME: runtime_pyz(), **artifact.files}
+    if shadow is not None:
+        files[shadow.spec.library] = shadow.library
     about = parse_description(artifact.description)
     first = _build_variant(artifact, about, LIBRARY, "golden", files)
     variants = tuple(
@@ -49,7 +51,8 @@ def build_bundle(
         )
         for folder, other in ((f"shape{i}", other) for i, other in enumerate(others, 2))
     )
-    features = {*board.features}.union(*(each.extras for each in (artifact, *others)))
+    built = (artifact, *others, *((shadow,) if shadow else ()))
+    features = {*board.features}.union(*(each.extras for each in built))
     manifest = Manifest(
         id="",
         kit_version=VERSION,
@@ -68,6 +71,7 @@ def build_bundle(
         loss=artifact.loss,
         signature=artifact.signature,
         task=artifact.task,
+        shadow=shadow.spec if shadow else None,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 

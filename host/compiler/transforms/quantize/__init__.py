@@ -1,5 +1,6 @@
 """Post-training 8-bit quantization of float graphs, calibrated on samples: `quantize`."""
 
+from edgekit.host.compiler.transforms.quantize.field import FieldRanges, FieldTensor
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.quantize import (
     TARGET,
@@ -9,4 +10,7 @@ from edgekit.host.compiler.transforms.quantize.quantize import (
 )
 from edgekit.host.compiler.transforms.quantize.samples import read_samples
 
-__all__ = ["TARGET", "Quantized", "quantize", "quantized_file", "read_labels", "read_samples"]
+__all__ = [
+    "TARGET", "FieldRanges", "FieldTensor", "Quantized", "quantize", "quantized_file",
+    "read_labels", "read_samples",
+]  # fmt: skip

@@ -1,0 +1,129 @@
+"""The float model that a board runs next to a quantized one, to compare the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.runtime.agent.shadow_spec import (
+    CLASS,
+    DIFFERENCE,
+    MOST_WATCHED,
+    WatchedTensor,
+)
+from edgekit.device.runtime.agent.task import EMBED
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.quantization import dequantize
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import PreparedGraph
+from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.compiler.transforms.quantize.field import watched_names
+from edgekit.host.compiler.transforms.quantize.measure import class_output
+from edgekit.host.compiler.transforms.quantize.prepare import float_form
+from edgekit.host.errors import InputError
+
+_MOST_BYTES = 32 << 20  # of the watched tensors of an inference
+_ALIKE = 0.25  # RMS difference of tensors with the same values, relative to the float one
+
+
+@dataclass(frozen=True, eq=False)
+class FloatTwin:
+    """`graph` has the outputs of the quantized model, then those `watched` tensors that are neither
+    inputs nor outputs. `measure` says what has to agree."""
+
+    graph: Graph
+    measure: str
+    watched: tuple[WatchedTensor, ...]
+
+
+def float_graph(released: PreparedGraph, model: Path, options: CompileOptions) -> Graph:
+    """The float model of `released`, which was prepared from `model` with `options`.
+
+    Raises InputError if it has states, or other inputs or outputs.
+    """
+    path = options.float_model or model
+    imported = import_for_task(path, options.in_float)
+    graph = float_form(imported, "watch") if options.field_ranges else imported
+    graph = with_task(path, replace(graph, output_names=imported.output_names), options).graph
+    _check_same_ends(path, graph, released)
+    return graph
+
+
+def float_twin(
+    graph: Graph, released: PreparedGraph, inputs: Sequence[Array], options: CompileOptions
+) -> FloatTwin:
+    """The twin made of the float model, whose tensors are compared with those of `released` for
+    these inputs."""
+    names = _chosen(graph) if options.field_ranges else ()
+    embeds = released.task is not None and released.task.kind == EMBED
+    measure = CLASS if class_output(graph) and not embeds else DIFFERENCE
+    given = dict(zip(graph.inputs, inputs, strict=True))
+    ranges = _calibrated(graph, released.imported, names, given) if names else {}
+    watched = tuple(WatchedTensor(name, *ranges.get(name, (None, None))) for name in names)
+    ends = {*graph.inputs, *graph.outputs}
+    outputs = (*graph.outputs, *(name for name in names if name not in ends))
+    return FloatTwin(replace(graph, outputs=outputs), measure, watched)
+
+
+def _check_same_ends(path: Path, graph: Graph, released: PreparedGraph) -> None:
+    other = released.imported
+    if graph.states or other.states:
+        raise InputError(
+            f"{path}: expected a model without states with --shadow or --field-ranges, found one "
+            "that remembers; compile without them"
+        )
+
+    def ends(of: Graph) -> list[str]:
+        tensors = [of.tensors[name] for name in (*of.inputs, *of.outputs)]
+        return [f"{t.dtype.value}{list(t.shape)}" for t in tensors]
+
+    mine, theirs = ends(graph), ends(other)
+    if mine != theirs or graph.inputs != other.inputs:
+        raise InputError(
+            f"{path}: expected the inputs and outputs of the quantized model, "
+            f"{', '.join(theirs)}, found {', '.join(mine)}; name the model it was made of: "
+            "--float-model FILE"
+        )
+
+
+def _chosen(graph: Graph) -> tuple[str, ...]:
+    """The tensors to watch, as many as a report holds."""
+    chosen: list[str] = []
+    size = 0
+    for name in watched_names(graph):
+        size += graph.tensors[name].bytes
+        if name not in graph.output_names and len(chosen) < MOST_WATCHED and size <= _MOST_BYTES:
+            chosen.append(name)
+    return tuple(chosen)
+
+
+def _calibrated(
+    graph: Graph, quantized: Graph, names: Iterable[str], inputs: Mapping[str, Array]
+) -> dict[str, tuple[float, float]]:
+    """The ranges that quantized tensors have for these float tensors, by name. A tensor whose
+    channels were equalized or centered has other values, and is left out."""
+    exact = evaluate(graph, inputs, keep_tensors=True).tensors
+    found = evaluate(quantized, inputs, keep_tensors=True).tensors
+    ranges = {}
+    for name in names:
+        tensor = quantized.tensors.get(f"{name}.quantized")
+        if tensor is None or tensor.quant is None or tensor.dtype is not DType.I8:
+            continue
+        stored, values = found[tensor.name], exact[name]
+        if stored.shape != values.shape:
+            continue
+        off = dequantize(stored, tensor.quant) - values
+        if float(np.square(off).sum()) <= _ALIKE**2 * float(np.square(values).sum()):
+            ranges[name] = _range_of(tensor)
+    return ranges
+
+
+def _range_of(tensor: Tensor) -> tuple[float, float]:
+    assert tensor.quant is not None
+    ends = np.array([-128, 127], np.int8)
+    low, high = dequantize(ends, tensor.quant)
+    return float(low), float(high)
