@@ -159,7 +159,7 @@ def list_profiles(
         typer.Argument(
             metavar="SQL",
             show_default=False,
-            help="Query of the views operators and batches (default: the boards).",
+            help="Query of the views operators, batches and fields (default: the boards).",
         ),
     ] = None,
     output: Annotated[

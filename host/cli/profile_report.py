@@ -14,7 +14,7 @@ from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 from edgekit.host.cli.profile_write import store_of
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import CallTimes, ReleaseComparison
+    from edgekit.host.fleet.profiles import Agreement, CallTimes, ReleaseComparison, StrayTensor
     from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
@@ -55,15 +55,18 @@ def report(
     """Write an offline page about all profiles; list products."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
-    from edgekit.host.fleet.profiles import call_times
+    from edgekit.host.fleet.profiles import agreements, call_times, stray_tensors
     from edgekit.host.report.field import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None
     kept = store_of(store)
     made, products = field_report(kept, utc_now(), names), call_times(kept)
+    shares, strays = agreements(kept), stray_tensors(kept)
     if not made.subjects and not names:
         _report_products(products, as_json)
+        if not as_json:
+            _print_fields(shares, strays)
         return
     write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
@@ -79,6 +82,8 @@ def report(
                 "models": models,
                 "releases": releases,
                 "fleet": _fleet_document(made),
+                "agreement": [{**asdict(each), "share": each.share} for each in shares],
+                "strays": [asdict(each) for each in strays],
                 "products": [asdict(each) for each in products],
             }
         )
@@ -89,7 +94,31 @@ def report(
         print(f"fleet    boards {made.fleet.boards}, stragglers {odd}, silent {silent}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
+    _print_fields(shares, strays)
     _print_products(products)
+
+
+def _print_fields(shares: Sequence[Agreement], strays: Sequence[StrayTensor]) -> None:
+    """Prints how releases agree with their float models, and where their ranges are too small."""
+    from edgekit.host.cli.output import table
+    from edgekit.host.cli.report import end_of
+
+    if shares:
+        rows = [
+            (a.release, a.model, a.measure, f"{a.share:.4f}", str(a.inferences), str(a.boards))
+            for a in shares[:_MOST]
+        ]
+        table(("release", "model", "compared by", "agree", "inferences", "boards"), rows, left=3)
+    if strays:
+        rows = [
+            (s.release, end_of(s.name), f"{s.low:.4g} to {s.high:.4g}",
+             f"{s.from_low:.4g} to {s.to_high:.4g}", f"{100 * s.beyond:.2g}%", str(s.boards))
+            for s in strays[:_MOST]
+        ]  # fmt: skip
+        heads = ("release", "tensor", "in the field", "its range", "beyond", "boards")
+        table(heads, rows, left=4)
+        if len(strays) > _MOST:
+            print(f"{len(strays) - _MOST} more tensors: --json")
 
 
 def _report_products(products: Sequence[CallTimes], as_json: bool) -> None:

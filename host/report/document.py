@@ -64,7 +64,8 @@ class BoardTimes:
 class ReleaseTimes:
     """A release as run on boards; `first` and `last` are arrival times in seconds since 1970. `nna`
     is the account of a run on the board's NNA, `hotspots` are the lines of `bench model
-    --hotspots`, `note` is a caveat about the times."""
+    --hotspots`, `note` is a caveat about the times, or
+    what boards report of the release's accuracy."""
 
     release: str
     kit: str

@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.kernels import KERNELS_OF
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles import Source, Views, asking
+from edgekit.host.fleet.profiles import Source, Views, agreements, asking, stray_tensors
 from edgekit.host.report.document import (
     BoardTimes,
     ModelReleases,
@@ -28,6 +28,7 @@ _MOST_SUBJECTS = 40
 _MOST_RELEASES = 20  # per subject
 _MOST_BOARDS = 400  # per release
 _MOST_CELLS = 20_000  # operator times on individual boards, per release
+_MOST_NAMES = 6
 _BOARD_MATRICES = 3  # number of newest releases of a subject with times per board
 
 _SUBJECT = "model, profile, threads, variant"
@@ -69,9 +70,10 @@ def field_report(
     products of programs (`call_times`). InputError if there are no profiles at all. With
     the board names of an `inventory`, a fleet overview is included. `most_releases` limits the
     releases of a subject, `most_cells` the operator times on individual boards of a release."""
+    notes = _field_notes(store)
     with asking(store) as views:
         releases = views.rows(_RELEASES)
-        if not releases and not views.rows("FROM batches LIMIT 1"):
+        if not releases and not notes and not views.rows("FROM batches LIMIT 1"):
             raise InputError(
                 f"{store.folder}: expected profiles to report, found none; "
                 "fetch some: edgekit profile pull --board BOARD"
@@ -93,13 +95,33 @@ def field_report(
                 if age < _BOARD_MATRICES:
                     count = len(operators[(*key, row[0])])
                     here = _with_cells(views, key, row[0], here, count, most_cells)
-                made.append(_release_times(key, row, operators[(*key, row[0])], here))
+                times = _release_times(key, row, operators[(*key, row[0])], here)
+                made.append(replace(times, note=notes.get(row[0])))
             newest = variant_of(recall(made[0].release), key[3]) or {}
             name = newest.get("signature", "")
             subjects.append(ModelReleases(*key, tuple(reversed(made)), name))
         fleet = None if inventory is None else fleet_of(views, inventory)
     day = now.strftime("%Y-%m-%d %H:%M")
     return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)
+
+
+def _field_notes(store: Source) -> dict[str, str]:
+    """By release: how often it agrees with its float model, and where its ranges are too small."""
+    strays = defaultdict(list)
+    for each in stray_tensors(store):
+        strays[each.release].append(each.name)
+    notes = {}
+    for one in agreements(store):
+        how = "the same class" if one.measure == "class" else "a difference of at most 10%"
+        beyond = strays[one.release]
+        more = len(beyond) - _MOST_NAMES
+        names = ", ".join(beyond[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        outside = f" Values leave the release's ranges in {names}."
+        notes[one.release] = (
+            f"{one.agreed} of {one.inferences} repeated inferences agree with the float model: "
+            f"{how}.{outside if beyond else ''}"
+        )
+    return notes
 
 
 def _group_rows(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:

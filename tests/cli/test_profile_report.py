@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from edgekit.host.fleet.profiles import ProfileStore
+from tests.support.profile_batches import field_batch
 from tests.support.reports import data_of, fill_store
 
 pytest.importorskip("pyarrow")
@@ -39,6 +42,27 @@ def test_a_report_of_the_fleet_counts_boards(edgekit: Any, home: Path) -> None:
     document = edgekit("profile", "report", "--fleet", "--json").document
     assert document["fleet"]["groups"][0]["boards"] == 3
     assert edgekit("profile", "report", "--json").document["fleet"] is None
+
+
+def test_a_report_tells_how_a_release_agrees_with_its_float_model(edgekit: Any, home: Path) -> None:
+    fill_store()
+    release = data_of(_page(edgekit, home))["subjects"][0]["releases"][-1]["release"]
+    wide = 2 * np.ones(9, np.float32)
+    ProfileStore().add("east", field_batch(9000, 40, 38, release=release, hidden=wide))
+    done = edgekit("profile", "report")
+    assert "compared by" in done.out
+    assert [line.split()[:6] for line in done.out.splitlines() if line.startswith(release)] == [
+        [release, "tiny", "difference", "0.9500", "40", "1"],
+        [release, "hidden", "2", "to", "2", "-1"],
+    ]
+    newest = data_of((home / "report.html").read_text())["subjects"][0]["releases"][-1]
+    assert newest["note"].startswith("38 of 40 repeated inferences agree with the float model")
+    assert newest["note"].endswith("Values leave the release's ranges in hidden.")
+
+
+def _page(edgekit: Any, home: Path) -> str:
+    assert edgekit("profile", "report").code == 0
+    return (home / "report.html").read_text()
 
 
 def test_a_report_of_nothing_is_one_line_and_no_file(edgekit: Any, home: Path) -> None:

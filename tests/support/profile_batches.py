@@ -5,14 +5,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgekit.device.runtime.agent.batch import (
     Batch,
     Environment,
+    FieldReport,
     MeasuredRelease,
     OperatorSpread,
+    RangeSketch,
     Spread,
     batch_bytes,
 )
+from edgekit.device.runtime.agent.sketch import BINS, sketch_of, sketch_text
 
 SPOOL = "f" * 32
 
@@ -36,6 +42,40 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
         operators=tuple(rows),
         environment=Environment("", None, None, None, None, None, None, None, None),
     )
+
+
+def bins_of(values: NDArray[np.float32]) -> list[int]:
+    """What a board counts before it sketches a tensor."""
+    found: list[int] = np.bincount(
+        values.reshape(-1).view(np.uint32) >> 22, minlength=BINS
+    ).tolist()
+    return found
+
+
+def field_batch(
+    number: int,
+    samples: int = 10,
+    agreed: int = 10,
+    release: str = "0" * 16,
+    float_sha256: str = "2" * 64,
+    **tensors: NDArray[np.float32],
+) -> bytes:
+    """The file of a batch with a field report; tensors have a range of -1 to 1 in the release."""
+    ranges = tuple(
+        RangeSketch(
+            name, float(x.min()), float(x.max()), 0, -1.0, 1.0, sketch_text(sketch_of(bins_of(x)))
+        )
+        for name, x in tensors.items()
+    )
+    noises = (agreed, 0, 0, 0, samples - agreed)
+    made = batch(number, 0)
+    made = replace(
+        made,
+        subject=replace(made.subject, release=release),
+        whole=Spread(samples, 3, 3, 3),
+        field=FieldReport(float_sha256, "difference", agreed, noises, ranges),
+    )
+    return batch_bytes(made, SPOOL, number, 0, 0)
 
 
 def stream(*numbers: int, operators: int = 2, profile: str = "a57") -> bytes:

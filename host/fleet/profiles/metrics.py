@@ -95,6 +95,8 @@ def _count(board: _Board, batch: Batch) -> None:
     board.position = (batch.spool, batch.sequence)
     board.batches += 1
     board.dropped = max(board.dropped, batch.dropped)
+    if batch.field is not None:
+        return  # its times are those of the float model
     model = batch.subject.model
     board.newest.pop(model, None)  # the newest is last
     board.newest[model] = batch

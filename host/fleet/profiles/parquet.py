@@ -1,20 +1,22 @@
-"""Converts batches to Parquet: one row per operator, including all properties of the batch."""
+"""Converts batches to Parquet: a row per operator, or per tensor of a field report, including all
+properties of the batch."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from edgekit.host.common.files import atomic_writer
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
-from edgekit.host.fleet.profiles.batch import Arrival
+from edgekit.host.fleet.profiles.batch import Arrival, Batch
 from edgekit.host.fleet.profiles.catalog import ParquetPart
 
 if TYPE_CHECKING:
@@ -49,7 +51,17 @@ REPEATED_TEXTS = (
     "name",
     "op",
     "kernel",
+    "float_sha256",
+    "measure",
 )
+# Of field reports: a row with `measure` for its agreement, and a row with a `sketch` per tensor.
+FIELD_COLUMNS = {
+    **dict.fromkeys(("float_sha256", "measure"), _TEXT),
+    "agreed": _WHOLE,
+    **dict.fromkeys(("low", "high", "from_low", "to_high"), _NUMBER),
+    "odd": _WHOLE,
+    "sketch": _TEXT,
+}
 _SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
 
 
@@ -64,7 +76,7 @@ def schema() -> pyarrow.Schema:
     kinds = {"board": _TEXT, "received": _NUMBER, **_BATCH, **_SUBJECT, **_ENVIRONMENT}
     kinds |= {f"inference_{name}": _WHOLE for name in _SPREAD}
     kinds |= {"position": _WHOLE, "name": _TEXT, "op": _TEXT, "kernel": _TEXT}
-    kinds |= dict.fromkeys(_SPREAD, _WHOLE)
+    kinds |= dict.fromkeys(_SPREAD, _WHOLE) | FIELD_COLUMNS
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
 
 
@@ -76,11 +88,35 @@ def encoded_schema() -> pyarrow.Schema:
 
 
 def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
-    """Converts batches to a table."""
+    """Converts batches to a table, which has columns of field reports only if there are any."""
     pa, _ = libraries()
-    kinds = schema()
-    batches = [arrival.batch for arrival in arrivals]
+    plain = [arrival for arrival in arrivals if arrival.batch.field is None]
+    operators = [operator for arrival in plain for operator in arrival.batch.operators]
+    lengths = [len(arrival.batch.operators) for arrival in plain]
     columns: dict[str, list[Any]] = {
+        "position": [position for length in lengths for position in range(length)],
+        **{n: [getattr(o, n) for o in operators] for n in ("name", "op", "kernel", *_SPREAD)},
+    }
+    rows = _repeated(plain, lengths, columns)
+    reports = [arrival for arrival in arrivals if arrival.batch.field is not None]
+    if not reports:
+        return rows
+    found = [[*_field_rows(arrival.batch)] for arrival in reports]
+    columns = {
+        name: [row.get(name) for each in found for row in each]
+        for name in ("name", "samples", *FIELD_COLUMNS)
+    }
+    fields = _repeated(reports, [len(each) for each in found], columns)
+    return pa.concat_tables([rows, fields], promote_options="default")
+
+
+def _repeated(
+    arrivals: Sequence[Arrival], lengths: Sequence[int], columns: Mapping[str, list[Any]]
+) -> pyarrow.Table:
+    """The properties of each batch in as many rows as `lengths` says, with more `columns`."""
+    pa, _ = libraries()
+    kinds, batches = schema(), [arrival.batch for arrival in arrivals]
+    own: dict[str, list[Any]] = {
         "board": [arrival.board for arrival in arrivals],
         "received": [arrival.received for arrival in arrivals],
         **{name: [getattr(b, name) for b in batches] for name in _BATCH},
@@ -88,17 +124,20 @@ def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
         **{name: [getattr(b.environment, name) for b in batches] for name in _ENVIRONMENT},
         **{f"inference_{name}": [getattr(b.whole, name) for b in batches] for name in _SPREAD},
     }
-    lengths = [len(b.operators) for b in batches]
-    index = np.repeat(np.arange(len(batches)), lengths)
-    wide = pa.table({n: pa.array(v, kinds.field(n).type) for n, v in columns.items()})
-    rows = wide.take(pa.array(index))
-    operators = [operator for b in batches for operator in b.operators]
-    positions = [position for length in lengths for position in range(length)]
-    rows = rows.append_column("position", pa.array(positions, kinds.field("position").type))
-    for name in ("name", "op", "kernel", *_SPREAD):
-        values = [getattr(operator, name) for operator in operators]
+    wide = pa.table({n: pa.array(v, kinds.field(n).type) for n, v in own.items()})
+    rows = wide.take(pa.array(np.repeat(np.arange(len(batches)), lengths)))
+    for name, values in columns.items():
         rows = rows.append_column(name, pa.array(values, kinds.field(name).type))
     return rows
+
+
+def _field_rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    report = batch.field
+    assert report is not None
+    of_all = {"float_sha256": report.float_sha256, "samples": batch.whole.samples}
+    yield {**of_all, "measure": report.measure, "agreed": report.agreed}
+    for each in report.ranges:
+        yield {**of_all, **msgspec.structs.asdict(each)}
 
 
 def write_part(
@@ -111,7 +150,7 @@ def write_part(
     """Writes a Parquet file with these rows; durable on return, but not yet in the catalog. `sync`
     makes the file or folder of a descriptor durable."""
     pa, _ = libraries()
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables(tables, promote_options="default")  # older files have fewer columns
     path = part_path(profile, date, uuid.uuid4().hex)
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)

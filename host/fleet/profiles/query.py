@@ -20,6 +20,7 @@ from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.parquet import (
+    FIELD_COLUMNS,
     REPEATED_TEXTS,
     encoded_schema,
     libraries,
@@ -39,7 +40,7 @@ _BATCH_COLUMNS = (
     "throttled, inference_samples, inference_median_ns, inference_p90_ns, inference_max_ns"
 )
 _FORMATS = (".parquet", ".csv", ".json")
-_VIEWS = ("operators", "batches")
+_VIEWS = ("operators", "batches", "fields")
 _SOURCES = ("unnest", "range", "generate_series")  # functions that may replace a table
 _SEALED = ("current_setting", "getenv", "write_log")  # scalar functions that reach outside
 _FORMULA = r"^[=+\-@\t\r]"
@@ -99,7 +100,7 @@ class Views:
 
 
 def query(store: Source, sql: str, most_rows: int) -> QueryResult:
-    """Runs a query on the views `operators` and `batches`; InputError if it fails."""
+    """Runs a query on the views `operators`, `batches` and `fields`; InputError if it fails."""
 
     def ask(connection: Any) -> tuple[tuple[str, ...], list[Any]]:
         found = connection.execute(sql)
@@ -218,7 +219,7 @@ def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
 
 def _refused(found: str) -> InputError:
     return InputError(
-        "expected one SELECT over the views operators and batches, found: "
+        "expected one SELECT over the views operators, batches and fields, found: "
         f"{printable(' '.join(found.split()), 300)}; "
         "their columns: edgekit profile list 'DESCRIBE operators'"
     )
@@ -252,7 +253,14 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
         form = pyarrow.dataset.ParquetFileFormat(read_options=options)
         rows = pyarrow.dataset.dataset(files, encoded_schema(), form, filesystem=remote)
     database.register("rows", rows)
-    database.execute("CREATE VIEW operators AS SELECT * FROM rows")
+    own = ", ".join(FIELD_COLUMNS)
+    database.execute(
+        f"CREATE VIEW operators AS SELECT * EXCLUDE ({own}) FROM rows WHERE float_sha256 IS NULL"
+    )
+    database.execute(
+        f"CREATE VIEW fields AS SELECT {_BATCH_COLUMNS}, name, samples, {own} FROM rows "
+        "WHERE float_sha256 IS NOT NULL"
+    )
     # All rows of a batch share the same batch columns, so its first row represents it.
     database.execute(
         f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"

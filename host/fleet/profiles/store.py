@@ -146,7 +146,7 @@ class ProfileStore:
         if found:
             bus.publish(board, [body for _, body in found])
         read = tuple(batch for batch, _ in found)
-        rows = sum(len(batch.operators) for batch in read)
+        rows = sum(batch.rows for batch in read)
         return StoredBatches(len(found), 0, rows, tuple(why for _, why in refused), read)
 
     def _take_in(

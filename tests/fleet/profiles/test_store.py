@@ -85,7 +85,7 @@ def test_a_damaged_stream_is_named_and_nothing_of_it_stored(
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        (b"batch/1", b"batch/2", "expected edgekit.profile.batch/1, found edgekit.profile.batch/2"),
+        (b"batch/1", b"batch/9", "expected edgekit.profile.batch/1, found edgekit.profile.batch/9"),
         (b'"lost":0', b'"lost":-1', "does not fit"),
         (b'"lost":0', b'"lost":0,"input":"secret"', "does not fit"),
         (b'"profile":"a57"', b'"profile":"../../x"', "does not fit"),
