@@ -26,6 +26,7 @@ from edgekit.host.cli.options import (
     BoardOption,
     Json,
     Signature,
+    Store,
     board_name,
     examples,
 )
@@ -33,7 +34,7 @@ from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.compiler.transforms.quantize import Quantized
+    from edgekit.host.compiler.transforms.quantize import FieldRanges, Quantized
     from edgekit.host.compiler.transforms.quantize.report import QuantizeReport
 
 _NAME_WIDTH = 40
@@ -55,6 +56,13 @@ _MinCosine = Annotated[
         help="Minimum similarity of each output; layers that prevent it stay float.",
     ),
 ]
+_FromField = Annotated[
+    bool,
+    typer.Option(
+        "--from-field",
+        help="Take the ranges of tensors from boards (deploy --field-ranges), not from samples.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -65,6 +73,7 @@ def register(app: typer.Typer) -> None:
             "edgekit quantize model.tflite --samples samples.npz -o model.int8.tflite",
             "edgekit quantize classifier.tflite --samples photos/ --evaluate labels.txt",
             "edgekit quantize face.tflite --samples photos/ --mean 127.5 --scale 127.5",
+            "edgekit quantize model.tflite --samples samples.npz --from-field",
             "edgekit compile model.tflite --samples samples.npz     # in one step",
         ),
     )(quantize)
@@ -73,6 +82,8 @@ def register(app: typer.Typer) -> None:
 def quantize(
     model: FloatModel = None,
     samples: Samples = None,
+    from_field: _FromField = False,
+    store: Store = None,
     evaluate: Labels = None,
     output: _Output = None,
     min_cosine: _MinCosine = 0.995,
@@ -100,19 +111,38 @@ def quantize(
     graph = open_model(path, file, input_shape, signature, "quantize")
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
+    ranges = _field_ranges(path, from_field, store)
     name = board_name(board)
     profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
-        made = quantized_file(path, graph, found, profile, evaluate, min_cosine, options)
+        made = quantized_file(path, graph, found, profile, evaluate, min_cosine, options, ranges)
     atomic_write(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:
-        _emit_json(path, file, made, times)
+        _emit_json(path, file, made, times, ranges)
     else:
-        _print_report(path, file, made.report, times)
+        _print_report(path, file, made.report, times, ranges)
 
 
-def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | None) -> None:
+def _field_ranges(path: Path, wanted: bool, store: str | None) -> FieldRanges | None:
+    if not wanted:
+        if store is not None:
+            raise InputError("--store: expected --from-field with it, found none")
+        return None
+    from edgekit.host.cli.profile_write import store_of
+    from edgekit.host.compiler.frontends import model_hash
+    from edgekit.host.fleet.profiles import field_ranges
+
+    return field_ranges(store_of(store), model_hash(path), path.name)
+
+
+def _emit_json(
+    path: Path,
+    file: Path,
+    made: Quantized,
+    times: RewriteTimes | None,
+    ranges: FieldRanges | None,
+) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
 
@@ -128,6 +158,12 @@ def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | No
             **fields_of(path, file, report),
             "target": report.target,
             "recipe": report.recipe,
+            "field": ranges
+            and {
+                "tensors": len(ranges.tensors),
+                "boards": ranges.boards,
+                "inferences": ranges.inferences,
+            },
             "classes": classes,
             "layers": [asdict(layer) for layer in report.layers],
             "estimate": times
@@ -137,7 +173,11 @@ def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | No
 
 
 def _print_report(
-    path: Path, file: Path, report: QuantizeReport, times: RewriteTimes | None
+    path: Path,
+    file: Path,
+    report: QuantizeReport,
+    times: RewriteTimes | None,
+    ranges: FieldRanges | None,
 ) -> None:
     from edgekit.host.cli.output import table, warn
 
@@ -148,6 +188,11 @@ def _print_report(
     ]  # fmt: skip
     table(("operator", "kind", "computes in", "cosine", "SNR dB"), rows, left=3)
     print(f"recipe   {report.recipe}")
+    if ranges is not None:
+        print(
+            f"field    ranges of {len(ranges.tensors)} tensors from {ranges.inferences} inferences "
+            f"on {ranges.boards} boards"
+        )
     print(f"samples  {report.seen} to calibrate, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")

@@ -33,6 +33,7 @@ from edgekit.host.compiler.transforms.quantize.build import (
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
+from edgekit.host.compiler.transforms.quantize.field import FieldRanges, field_histograms
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.measure import compared, worst
 from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, observe
@@ -100,6 +101,7 @@ class _Evaluator:
     fit: Sequence[Sample]
     validation: Sequence[Sample]
     cost: Cost
+    ranges: FieldRanges | None = None
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
     means: dict[bool, Means] = field(default_factory=dict)
@@ -110,7 +112,11 @@ class _Evaluator:
 
     def __post_init__(self) -> None:
         self.bases[False] = self.plain
-        self.observed[False] = observe(self.plain, self.fit)
+        observed = observe(self.plain, self.fit)
+        if self.ranges is not None:
+            observed.histograms |= field_histograms(self.plain, self.ranges)
+            observed.broken |= {name for name, t in self.ranges.tensors.items() if t.odd}
+        self.observed[False] = observed
         self.exact = [evaluate(self.plain, each).outputs for each in self.validation]
 
     @property
@@ -119,7 +125,10 @@ class _Evaluator:
         return spread_for_memory(self.plain, self.fit, _CORRECTORS)
 
     def can_equalize(self) -> bool:
-        """Whether any channels can be centered or equalized; prepares the graph if so."""
+        """Whether any channels can be centered or equalized; prepares the graph if so. Sketches of
+        the field have no channels."""
+        if self.ranges is not None:
+            return False
         if True not in self.bases:
             found = self.observed[False]
             centered, moved = center(self.plain, found.middles)
@@ -176,8 +185,10 @@ def quantize(
     cost: Cost,
     labels: NDArray[np.int64] | None = None,
     target: float = TARGET,
+    ranges: FieldRanges | None = None,
 ) -> Quantized:
-    """Quantize the float `graph` to 8 bits wherever it pays.
+    """Quantize the float `graph` to 8 bits wherever it pays. The ranges of tensors are those of the
+    samples or, where known, the `ranges` of the field.
 
     The cosine of each output should be at least `target` on held-out samples (every fourth). To
     reach it, layers with the most noise for their `cost` stay in float, as long as the model is
@@ -191,7 +202,7 @@ def quantize(
     seen = [s for s, out in zip(samples, held, strict=True) if not out]
     validation = [s for i, s in enumerate(seen) if is_held_out(i)]
     fit = [s for i, s in enumerate(seen) if not is_held_out(i)]
-    evaluator = _Evaluator(plain, fit, spread(validation, _VALIDATION), cost)
+    evaluator = _Evaluator(plain, fit, spread(validation, _VALIDATION), cost, ranges)
     best = evaluator.tried(Recipe())
     for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
         if "equalized" in change and not evaluator.can_equalize():
@@ -202,7 +213,8 @@ def quantize(
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.quantized, unseen, truth, len(seen))
-    report = replace(report, target=target, recipe=_describe(best.recipe))
+    recipe = _describe(best.recipe, ranges is not None)
+    report = replace(report, target=target, recipe=recipe)
     return Quantized(best.quantized.graph, report, best.base, best.quantized.tensors)
 
 
@@ -271,10 +283,10 @@ def _neighbors(graph: Graph, name: str) -> set[str]:
     return before | {reader.name for t in node.outputs for reader in consumers[t]}
 
 
-def _describe(recipe: Recipe) -> str:
+def _describe(recipe: Recipe, from_field: bool) -> str:
     """Describe the recipe for the report."""
     ranges = "ranges of least squared error" if recipe.method == "least_squares" else "full ranges"
-    parts = [ranges]
+    parts = [f"{ranges} in the field" if from_field else ranges]
     parts += ["channels centered and equalized"] if recipe.equalized else []
     parts += ["rounding errors compensated"] if recipe.compensated else []
     parts += ["biases corrected"] if recipe.corrected else []
@@ -289,8 +301,10 @@ def quantized_file(
     labels: Path | None = None,
     target: float = TARGET,
     options: InputOptions | None = None,
+    ranges: FieldRanges | None = None,
 ) -> Quantized:
-    """`quantize` the graph imported from `model` for a `board`, with the samples in `data`.
+    """`quantize` the graph imported from `model` for a `board`, with the samples in `data` and the
+    `ranges` of the field, if given.
     `options` override the pixel scaling recorded in the model. The loss is added to the graph as a
     note.
 
@@ -299,7 +313,7 @@ def quantized_file(
     float_form(graph)  # fail early if there is nothing to quantize: reading samples is slow
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
-    made = quantize(graph, samples, cost_on(board), truth, target)
+    made = quantize(graph, samples, cost_on(board), truth, target, ranges)
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _format_note(made))))
 
 
