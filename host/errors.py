@@ -9,7 +9,8 @@
     │   └── BusyError               6   another deploy is on its way
     ├── RolledBackError             7   the new release was unhealthy; the old one runs
     ├── PartialError                8   of several boards, some failed
-    └── SlowerError                 9   a release or model costs more than was allowed
+    ├── SlowerError                 9   a release or model costs more than was allowed
+    └── DisagreesError              9   a release agrees less with its float model than allowed
 
 Every message says what was expected, what was found, and what to do next.
 """
@@ -61,4 +62,8 @@ class PartialError(EdgekitError):
 
 
 class SlowerError(EdgekitError):
+    exit_code = 9
+
+
+class DisagreesError(EdgekitError):
     exit_code = 9

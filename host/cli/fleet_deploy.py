@@ -24,6 +24,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet.executor import RolloutHost, RolloutPace
     from edgekit.host.fleet.journal import Journal
@@ -60,6 +61,15 @@ _StopAt = Annotated[
 _FailAbove = Annotated[
     str, _text_option("--fail-above", "P%", "Fail boards whose latency grew by more than this.")
 ]
+_MinAgreement = Annotated[
+    float | None,
+    typer.Option(
+        "--min-agreement",
+        metavar="0.98",
+        show_default=False,
+        help="Fail boards whose release agrees with its float model (--shadow) less often.",
+    ),
+]
 _Wait = Annotated[
     str, _text_option("--wait", "TIME", "Time to wait for boards that do not answer.")
 ]
@@ -92,6 +102,7 @@ def deploy(
     pause: Annotated[str, _text_option("--pause", "TIME", "Time to watch each batch.")] = "10m",
     stop_at: _StopAt = "5%",
     fail_above: _FailAbove = "10%",
+    min_agreement: _MinAgreement = None,
     wait: _Wait = "0s",
     counter: Counter = None,
     allow_downgrade: _AllowDowngrade = False,
@@ -118,7 +129,12 @@ def deploy(
         parse_seconds(wait, "--wait", zero=True),
         above.number / 100,
         parallel or fleet.PARALLEL,
+        min_agreement,
     )
+    if min_agreement is not None and not 0 < min_agreement < 1:
+        raise InputError(
+            f"--min-agreement: expected a number between 0 and 1, found {min_agreement:g}"
+        )
     if not above.percent:
         raise InputError(f"--fail-above: expected percent as 10%, found '{fail_above}'")
     boards = fleet.select(select or (), Path.cwd())
@@ -131,7 +147,7 @@ def deploy(
         open_rollout(
             path,
             boards,
-            lambda entry: load_bundle(path, entry.name, counter),
+            lambda entry: _with_shadow(load_bundle(path, entry.name, counter), min_agreement),
             settings={**settings, "releases": folder} if folder else settings,
             name=model_name or "",
             restart=restart,
@@ -140,7 +156,7 @@ def deploy(
     ) as journal:
         if journal.progress.batches:
             note(f"rollout {journal.plan.id}: resuming")
-        home = _rollout_host(journal)
+        home = _rollout_host(journal, min_agreement is not None)
         try:
             if folder:
                 _carry_out_fetched(journal, boards, policy, pace, home)
@@ -155,11 +171,24 @@ def deploy(
         _check_all_deployed(journal)
 
 
-def _rollout_host(journal: Journal) -> RolloutHost:
+def _with_shadow(bundle: Bundle, min_agreement: float | None) -> Bundle:
+    """The bundle; InputError if it has no float model to agree with."""
+    if min_agreement is not None and bundle.manifest.shadow is None:
+        raise InputError(
+            f"--min-agreement: expected a release with a float model, found {bundle.manifest.id} "
+            "without; compile a bundle with --shadow 1/N and deploy that"
+        )
+    return bundle
+
+
+def _rollout_host(journal: Journal, needs_store: bool) -> RolloutHost:
     from edgekit.host.cli.output import note
     from edgekit.host.fleet.executor import RolloutHost, stoppable_sleep
 
-    return RolloutHost(_watch_progress, note, stoppable_sleep(journal), store=_profile_store())
+    store = _profile_store()
+    if store is None and needs_store:
+        raise InputError("--min-agreement: expected the packages that read profiles, found none")
+    return RolloutHost(_watch_progress, note, stoppable_sleep(journal), store=store)
 
 
 def _carry_out_fetched(

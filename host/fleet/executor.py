@@ -19,7 +19,13 @@ from edgekit.device.runtime.errors import DeviceError
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.deploy.release import DeployProgress, Release, deploy
 from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
-from edgekit.host.fleet.health import check_board, check_kind, check_times, fetch_profiles
+from edgekit.host.fleet.health import (
+    check_agreement,
+    check_board,
+    check_kind,
+    check_times,
+    fetch_profiles,
+)
 from edgekit.host.fleet.journal import Journal
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import (
@@ -51,13 +57,15 @@ class RolloutPace:
 
     `pause` is the watch time per batch and `wait` the time to wait for boards that do not answer,
     both in seconds. `fail_above` is how much slower a release may be in the field than the one
-    before (0.1: 10%). `parallel` is the number of boards at a time.
+    before (0.1: 10%). `parallel` is the number of boards at a time. `min_agreement` is the least
+    fraction of inferences that must agree with the float model.
     """
 
     pause: float = 600.0
     wait: float = 0.0
     fail_above: float = 0.1
     parallel: int = PARALLEL
+    min_agreement: float | None = None
 
 
 @dataclass(frozen=True)
@@ -262,7 +270,7 @@ class Carrier:
         def check_one(turn: Turn) -> None:
             record = self.progress.records[turn.board.name]
             check_board(turn, record.release, self.plan.name)
-            if store is not None and not self.plan.name:  # only the default deployment is profiled
+            if store is not None and self.judges_profiles:
                 fetch_profiles(turn, store)
 
         def ended(outcome: BoardOutcome[None]) -> bool:
@@ -279,8 +287,17 @@ class Carrier:
             well = self.check_times(store, well)
         return well
 
+    @property
+    def judges_profiles(self) -> bool:
+        """Whether profiles are compared: times of the default deployment only."""
+        return not self.plan.name or self.pace.min_agreement is not None
+
     def check_times(self, store: ProfileStore, names: Sequence[str]) -> list[str]:
-        """Marks boards as failed if their release is slower in the field than the one before."""
+        """Marks boards as failed if their release is slower in the field than the one before, or
+        agrees less with its float model than it has to."""
+        if (least := self.pace.min_agreement) is not None:
+            self._check_agreement(store, names, least)
+            names = self.progress.names("watched", among=names)
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:
             record = self.progress.records[name]
@@ -294,6 +311,17 @@ class Carrier:
                 for name in boards:
                     self.journal.note(failure_event(name, "failed", error))
         return self.progress.names("watched", among=names)
+
+    def _check_agreement(self, store: ProfileStore, names: Sequence[str], least: float) -> None:
+        by_release: dict[str, list[str]] = {}
+        for name in names:
+            by_release.setdefault(self.progress.records[name].release, []).append(name)
+        for release, boards in by_release.items():
+            try:
+                self.home.say(check_agreement(store, release, boards, least))
+            except EdgekitError as error:
+                for name in boards:
+                    self.journal.note(failure_event(name, "failed", error))
 
     def _run_on_boards(
         self,

@@ -61,7 +61,7 @@ class FetchCarrier(Carrier):
             if report is not None and report.end == "rolled back":
                 self.journal.note(failure_event(name, "failed", _error_of(name, report)))
         well = self.progress.names("watched", among=names)
-        if self.home.store is not None and not self.plan.name:
+        if self.home.store is not None and self.judges_profiles:
             well = self.check_times(self.home.store, well)
         return well
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from edgekit.device.runtime.agent.probe import Probe
 from edgekit.host.deploy.doctor import Verdict, compare
 from edgekit.host.deploy.doctor.propose import propose
-from edgekit.host.errors import IncompatibleError, InputError, RolledBackError, SlowerError
-from edgekit.host.fleet.profiles import ProfileStore, pull
+from edgekit.host.errors import (
+    DisagreesError,
+    IncompatibleError,
+    InputError,
+    RolledBackError,
+    SlowerError,
+)
+from edgekit.host.fleet.profiles import ProfileStore, agreements, pull
 from edgekit.host.fleet.profiles import compare as compare_releases
 from edgekit.host.fleet.runner import Turn
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _DECISIVE = ("machine", "cpu features")
+_FEWEST = 20  # inferences that tell how often a release agrees
 
 
 def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
@@ -94,3 +101,20 @@ def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: fl
             f"latency of {after} compared with {before}: {change} on {found.boards} boards"
         )
     return lines
+
+
+def check_agreement(store: ProfileStore, release: str, boards: Sequence[str], least: float) -> str:
+    """Raises DisagreesError if a release on these boards surely agrees with its float model less
+    often than `least`; returns a line."""
+    found = agreements(store, release, boards)
+    if not found or found[0].inferences < _FEWEST:
+        count = found[0].inferences if found else 0
+        return f"agreement of {release} with its float model: {count} inferences, too few to judge"
+    one = found[0]
+    said = f"{one.share:.4f} of {one.inferences} inferences on {one.boards} boards"
+    if one.at_most < least:
+        raise DisagreesError(
+            f"release {release}: expected {least:g} of its inferences to agree with the float "
+            f"model, found {said}; see: edgekit profile report"
+        )
+    return f"agreement of {release} with its float model: {said}"

@@ -143,6 +143,8 @@ def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, h
         (("--pause", "soon"), "--pause: expected a time"),
         (("--fail-above", "5"), "--fail-above: expected percent"),
         (("--name", "No Name"), "expected a name"),
+        (("--min-agreement", "98"), "--min-agreement: expected a number between 0 and 1, found 98"),
+        (("--min-agreement", "0.98"), "--min-agreement: expected a release with a float model"),
     ],
 )
 def test_bad_options(

@@ -51,11 +51,13 @@ class Rollouts:
         pause: float = 0.0,
         wait: float = 0.0,
         restart: bool = False,
+        min_agreement: float | None = None,
     ) -> RolloutProgress:
         """Carries a rollout as far as possible; another call resumes it."""
         home = RolloutHost(self._watch, self._say, self._sleep, lambda: self.now, self.store)
         with contextlib.closing(self.open(bundle, restart)) as journal:
-            carry_out(journal, self.farm.entries(), policy, RolloutPace(pause, wait, 0.1, 4), home)
+            pace = RolloutPace(pause, wait, 0.1, 4, min_agreement)
+            carry_out(journal, self.farm.entries(), policy, pace, home)
             return journal.progress
 
     def runs(self) -> list[str | None]:

@@ -21,7 +21,7 @@ from edgekit.host.fleet.journal import rollouts as rollouts_there
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import Policy, RolloutPlan, Share
 from tests.fleet.conftest import BOARDS, Rollouts
-from tests.support.profile_batches import SPOOL, batch
+from tests.support.profile_batches import SPOOL, batch, field_batch
 
 pytestmark = pytest.mark.slow
 
@@ -164,6 +164,37 @@ def test_a_release_that_is_slower_in_the_field_stops_at_the_canary(
     assert "expected at most 10% more than the 1.000 ms" in found.reason
     assert found.records["sim0000"].exit_code == 9
     assert [len(board.applied()) for board in rollouts.farm.boards] == [2, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("agreed", [85, 99])
+def test_a_release_that_agrees_too_seldom_stops_at_the_canary(
+    rollouts: Rollouts, tiny: TinyBundle, agreed: int
+) -> None:
+    pytest.importorskip("duckdb")
+    rollouts.store = ProfileStore()
+    release = tiny().manifest.id
+
+    def measured(_: float) -> None:
+        assert rollouts.store is not None
+        for board in ("sim0000", "elsewhere"):  # which is not part of the rollout
+            share = agreed if board == "sim0000" else 184 - agreed
+            rollouts.store.add(board, field_batch(1, 100, share, release=release))
+
+    rollouts.on_sleep = measured
+    found = rollouts.carry(tiny(), pause=1, min_agreement=0.98)
+    if agreed == 99:
+        assert found.ended == "finished"
+        assert f"agreement of {release} with its float model: 0.9900 of 100 " in "".join(
+            rollouts.said
+        )
+        assert "0 inferences, too few to judge" in "".join(rollouts.said)
+        return
+    assert found.ended == "stopped"
+    assert (
+        "expected 0.98 of its inferences to agree with the float model, found 0.85" in found.reason
+    )
+    assert found.records["sim0000"].exit_code == 9
+    assert [len(board.applied()) for board in rollouts.farm.boards] == [1, 0, 0, 0, 0, 0]
 
 
 def test_a_full_disk_at_home_loses_nothing(rollouts: Rollouts, tiny: TinyBundle) -> None:
