@@ -17,7 +17,7 @@ from edgekit.device.runtime.agent.shadow_spec import (
 from edgekit.device.runtime.agent.task import EMBED
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.quantization import dequantize
-from edgekit.host.compiler.ir.types import Array, DType, Graph, Tensor
+from edgekit.host.compiler.ir.types import Array, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tasks import import_for_task, with_task
@@ -105,25 +105,34 @@ def _calibrated(
     graph: Graph, quantized: Graph, names: Iterable[str], inputs: Mapping[str, Array]
 ) -> dict[str, tuple[float, float]]:
     """The ranges that quantized tensors have for these float tensors, by name. A tensor whose
-    channels were equalized or centered has other values, and is left out."""
-    exact = evaluate(graph, inputs, keep_tensors=True).tensors
-    found = evaluate(quantized, inputs, keep_tensors=True).tensors
-    ranges = {}
-    for name in names:
-        tensor = quantized.tensors.get(f"{name}.quantized")
-        if tensor is None or tensor.quant is None or tensor.dtype is not DType.I8:
-            continue
-        stored, values = found[tensor.name], exact[name]
-        if stored.shape != values.shape:
-            continue
-        off = dequantize(stored, tensor.quant) - values
-        if float(np.square(off).sum()) <= _ALIKE**2 * float(np.square(values).sum()):
-            ranges[name] = _range_of(tensor)
-    return ranges
+    channels were equalized or centered has other values, and is left out. Inputs are clipped to
+    what the quantized model takes, since all tensors behind a clipped one are off."""
+    quants = {name: quantized.tensors.get(f"{name}.quantized") for name in names}
+    known = {n: t for n, t in quants.items() if t is not None and t.is_quantized}
+    ranges = {name: _range_of(tensor) for name, tensor in known.items()}
+    given = {n: np.clip(x, *ranges[n]) if n in ranges else x for n, x in inputs.items()}
+    exact = evaluate(graph, given, keep_tensors=True).tensors
+    found = evaluate(quantized, given, keep_tensors=True).tensors
+    return {
+        name: ranges[name]
+        for name, tensor in known.items()
+        if _is_alike(found[tensor.name], exact[name], tensor)
+    }
+
+
+def _is_alike(stored: Array, values: Array, tensor: Tensor) -> bool:
+    """Whether values that are not clipped are those of the float tensor."""
+    assert tensor.quant is not None
+    if stored.shape != values.shape:
+        return False
+    ends = np.iinfo(stored.dtype)
+    inside = (stored > ends.min) & (stored < ends.max)
+    off = (dequantize(stored, tensor.quant) - values)[inside]
+    return float(np.square(off).sum()) <= _ALIKE**2 * float(np.square(values[inside]).sum())
 
 
 def _range_of(tensor: Tensor) -> tuple[float, float]:
     assert tensor.quant is not None
-    ends = np.array([-128, 127], np.int8)
-    low, high = dequantize(ends, tensor.quant)
+    ends = np.iinfo(tensor.dtype.numpy)
+    low, high = dequantize(np.array([ends.min, ends.max], tensor.dtype.numpy), tensor.quant)
     return float(low), float(high)
