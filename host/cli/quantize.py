@@ -200,6 +200,12 @@ def _print_report(
     if report.floats:
         print(f"floats   {len(report.floats)} of {len(report.layers)} operators")
     print(f"written  {file}")
+    if report.narrow:
+        warn(
+            f"input {', '.join(report.narrow)}: boards saw more than twice the values of the "
+            "samples, which choose the layers in floats and measure the loss; give samples like "
+            "those of the field"
+        )
     if report.cosine < report.target:
         warn(
             f"the target was not reached: an output's cosine is {report.cosine:.5f}, expected at "

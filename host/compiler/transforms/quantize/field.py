@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.sketch import KEPT, Sketch, edges
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.quantize.histogram import Histogram
-from edgekit.host.compiler.transforms.quantize.observe import ends_of_use
+from edgekit.host.compiler.transforms.quantize.observe import Sample, ends_of_use
 from edgekit.host.compiler.transforms.quantize.rules import computed_floats, quantized_nodes
 from edgekit.host.errors import InputError
 
@@ -85,6 +85,17 @@ def field_histograms(graph: Graph, ranges: FieldRanges) -> dict[str, Histogram]:
         for name, tensor in ranges.tensors.items()
         if name in wanted and not tensor.odd
     }
+
+
+def narrow_inputs(graph: Graph, ranges: FieldRanges, samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Inputs whose largest magnitude in samples is less than half of that in the field."""
+    found = []
+    for name in graph.inputs:
+        if (tensor := ranges.tensors.get(name)) is not None:
+            largest = max(float(np.abs(each[name]).max(initial=0.0)) for each in samples)
+            if largest < max(-tensor.low, tensor.high) / 2:
+                found.append(name)
+    return tuple(found)
 
 
 def _histogram(tensor: FieldTensor, least: float, most: float) -> Histogram:

@@ -33,7 +33,11 @@ from edgekit.host.compiler.transforms.quantize.build import (
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
-from edgekit.host.compiler.transforms.quantize.field import FieldRanges, field_histograms
+from edgekit.host.compiler.transforms.quantize.field import (
+    FieldRanges,
+    field_histograms,
+    narrow_inputs,
+)
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.measure import compared, worst
 from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, observe
@@ -214,7 +218,8 @@ def quantize(
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.quantized, unseen, truth, len(seen))
     recipe = _describe(best.recipe, ranges is not None)
-    report = replace(report, target=target, recipe=recipe)
+    narrow = () if ranges is None else narrow_inputs(plain, ranges, samples)
+    report = replace(report, target=target, recipe=recipe, narrow=narrow)
     return Quantized(best.quantized.graph, report, best.base, best.quantized.tensors)
 
 

@@ -39,7 +39,8 @@ class QuantizedLayer:
 @dataclass(frozen=True)
 class QuantizeReport:
     """`outputs` and `layers` are measured on `unseen` held-out samples; scales were derived from
-    `seen` others. Byte counts are of constants."""
+    `seen` others. Byte counts are of constants. `narrow` are inputs with far larger values in the
+    field than in samples."""
 
     outputs: Mapping[str, QuantizationError]
     layers: tuple[QuantizedLayer, ...]
@@ -50,6 +51,7 @@ class QuantizeReport:
     quantized_bytes: int
     target: float = 0.0
     recipe: str = ""
+    narrow: tuple[str, ...] = ()
 
     @property
     def cosine(self) -> float:
