@@ -17,6 +17,7 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.deploy.api import connect
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import classifier, samples, save_samples
 
@@ -154,3 +155,9 @@ def test_classes_are_compared_where_a_model_has_some(edgekit: Any, home: Path) -
     (agreement,) = edgekit("profile", "report", "--json").document["agreement"]
     assert agreement["measure"] == "class"
     assert agreement["agreed"] >= 22
+    with connect("local").open() as session:
+        for x in samples(3, 5):
+            session.run({"x": x[None]})
+    assert edgekit("profile", "pull", "--board", "local").code == 0
+    (agreement,) = edgekit("profile", "report", "--json").document["agreement"]
+    assert agreement["inferences"] == 25  # the budget of three inferences allows one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.runtime.agent.manifest import content_id, is_release_id, parse_manifest
-from edgekit.device.runtime.agent.specs import LossSpec, safe_path
+from edgekit.device.runtime.agent.manifest import (
+    FileEntry,
+    content_id,
+    is_release_id,
+    parse_manifest,
+)
+from edgekit.device.runtime.agent.shadow_spec import ShadowSpec, WatchedTensor
+from edgekit.device.runtime.agent.specs import BoardMemory, LossSpec, safe_path
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.bundle import Bundle
 
@@ -93,6 +100,45 @@ def test_an_invalid_manifest_is_refused(data: bytes, found: str) -> None:
     with pytest.raises(InputError, match=found) as caught:
         parse_manifest(data)
     assert "\n" not in str(caught.value)
+
+
+SHADOW = ShadowSpec(
+    "float/model.so",
+    BoardMemory(64, 0, 8),
+    100,
+    "class",
+    "2" * 64,
+    (WatchedTensor("t", -1.0, None),),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, ""),
+        ({"measure": "taste"}, "shadow.measure: expected class or difference, found taste"),
+        ({"every": 0}, "shadow.every: expected a whole number from 1"),
+        ({"library": "../model.so"}, "shadow.library: expected a plain relative path"),
+        ({"library": "other.so"}, "'float/model.so' not in both"),
+        ({"library": "model.so"}, "expected one file per library and tensor"),
+        ({"model_sha256": "2"}, "shadow.model_sha256: expected 64 hex digits"),
+        ({"watched": SHADOW.watched * 129}, "shadow.watched: expected at most 128, found 129"),
+        ({"memory": BoardMemory(64, 0, 9)}, "size of weights.bin: expected 9 bytes, found 8"),
+    ],
+)
+def test_a_float_model_that_cannot_be_is_refused(
+    paper: MakeBundle, changes: dict[str, Any], found: str
+) -> None:
+    plain = paper().manifest
+    files = [*plain.files]
+    if changes.get("library") != "model.so":
+        files.append(FileEntry("float/model.so", 1, "3" * 64))
+    made = replace(plain, shadow=replace(SHADOW, **changes), files=tuple(files)).with_id()
+    if found:
+        with pytest.raises(InputError, match=re.escape(found)):
+            parse_manifest(made.to_json())
+    else:
+        assert parse_manifest(made.to_json()) == made
 
 
 @pytest.mark.parametrize("version", [2, 5, 9])
