@@ -216,6 +216,7 @@ def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
                 "bundle_bytes": size,
                 "arena_bytes": manifest.memory.arena_bytes,
                 "weights_bytes": manifest.memory.weights_bytes,
+                "state_bytes": manifest.memory.state_bytes,
                 "operators": len(manifest.operators),
                 "placements": [asdict(spec) for spec in manifest.placements],
                 "loss": asdict(manifest.loss) if manifest.loss else None,
@@ -224,9 +225,11 @@ def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
             }
         )
         return
+    memory, count = manifest.memory, len(manifest.operators)
+    states = f", states {byte_size(memory.state_bytes)}" if memory.state_bytes else ""
     print(
-        f"{target}: release {manifest.id}, {byte_size(size)}, "
-        f"{len(manifest.operators)} operators, arena {byte_size(manifest.memory.arena_bytes)}"
+        f"{target}: release {manifest.id}, {byte_size(size)}, {count} operators, "
+        f"arena {byte_size(memory.arena_bytes)}{states}"
     )
     show_variants(shapes, signatures)
     if manifest.placements:

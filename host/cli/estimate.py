@@ -258,10 +258,10 @@ def _is_program(path: Path) -> bool:
 
 def _show_model(found: ModelEstimate) -> None:
     from edgekit.device.runtime.agent.variants import variant_text
-    from edgekit.host.cli.output import byte_size
+    from edgekit.host.cli.output import memory_text
     from edgekit.host.simulator.report import bound_text, proof_text, sentence
 
-    memory = f"arena {byte_size(found.arena_bytes)}, weights {byte_size(found.weights_bytes)}"
+    memory = memory_text(found.arena_bytes, found.weights_bytes, found.state_bytes)
     threads = f"{found.threads} thread{'s' * (found.threads != 1)}"
     print(f"model    {found.model}, {memory}")
     if found.variants > 1:

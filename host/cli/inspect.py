@@ -175,14 +175,10 @@ def _print_sparse(layers: Sequence[SparseDecision]) -> None:
 
 
 def _format_memory(memory: ModelMemory) -> str:
-    from edgekit.host.cli.output import byte_size
+    from edgekit.host.cli.output import memory_text
 
-    arena = "unknown" if memory.arena_bytes is None else byte_size(memory.arena_bytes)
-    parts = [f"arena {arena}", f"weights {byte_size(memory.weights_bytes)}"]
-    if memory.state_bytes:
-        parts.append(f"states {byte_size(memory.state_bytes)}")
     guessed = " (estimated from the file)" if memory.source == "file" else ""
-    return f"{', '.join(parts)}{guessed}"
+    return memory_text(memory.arena_bytes, memory.weights_bytes, memory.state_bytes) + guessed
 
 
 def _format_slot(slot: Slot) -> str:

@@ -204,6 +204,13 @@ def byte_size(count: int) -> str:
     return f"{value:.4g} GiB"
 
 
+def memory_text(arena: int | None, weights: int, states: int | None) -> str:
+    """The memory of a model, given in bytes; an arena of None is unknown."""
+    shown = "unknown" if arena is None else byte_size(arena)
+    kept = f", states {byte_size(states)}" if states else ""
+    return f"arena {shown}, weights {byte_size(weights)}{kept}"
+
+
 def show_variants(
     shapes: Sequence[Mapping[str, tuple[int, ...]]], signatures: Sequence[str]
 ) -> None:

@@ -13,6 +13,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
+Cache = Literal["f32", "int8"]
 Task = Literal[
     "auto",
     "guess",
@@ -39,11 +40,13 @@ _USUAL_SHADOW = 100
 @dataclass(frozen=True)
 class DecoderOptions:
     """How a language model is imported: the tokens it remembers, by default a usual number,
-    whether quantized weights become floats, and the `rows`, tokens that it reads at a time."""
+    whether quantized weights become floats, the `rows`, tokens that it reads at a time, and the
+    type of the keys and values it remembers."""
 
     context: int | None = None
     floats: bool = False
     rows: int = 1
+    cache: Cache = "f32"
 
 
 DEFAULT_DECODER = DecoderOptions()
@@ -191,6 +194,12 @@ class CompileOptions:
             least=1,
         ),
     )
+    kv_cache: Cache = field(
+        default="f32",
+        metadata=_cli_option(
+            "Type of the keys and values that a language model remembers.",
+        ),
+    )
     max_rows: int | None = field(
         default=None,
         metadata=_cli_option(
@@ -318,7 +327,7 @@ class CompileOptions:
     def decoder(self) -> DecoderOptions:
         """For language models: weights that are to be quantized are read as floats."""
         rows = self.shapes.get("tokens", (1, 1))[-1]
-        return DecoderOptions(self.context_tokens, self.weights is not None, rows)
+        return DecoderOptions(self.context_tokens, self.weights is not None, rows, self.kv_cache)
 
     @property
     def quantizes(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from edgekit.host.compiler.options import (
+    Cache,
     CompileOptions,
     StateBinding,
     Task,
@@ -34,6 +35,7 @@ def compile_model(
     task: Task = "auto",
     head: str = "",
     context: int | None = None,
+    kv_cache: Cache = "f32",
 ) -> Bundle:
     """Compiles a .tflite, .onnx, .gguf or .prototxt model for a board or board profile; returns the
     signed bundle.
@@ -46,7 +48,7 @@ def compile_model(
     it on the next run, like `--state`. `signatures` are those of a .tflite model that go into
     the release, by default all. `task` and `head` are the options of those names: "detect"
     and "classify" give programs `detect()` and `classify()`. `context`: tokens that a language
-    model remembers.
+    model remembers. `kv_cache` is the `--kv-cache` option.
 
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
@@ -63,6 +65,7 @@ def compile_model(
         task=task,
         head=head,
         context_tokens=context,
+        kv_cache=kv_cache,
     )
     from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
 

@@ -69,6 +69,29 @@ def test_texts_are_continued_and_questions_answered(edgekit: Any, home: Any, mod
 
 
 @pytest.mark.slow
+def test_a_cache_of_bytes_takes_less_and_says_the_same(
+    edgekit: Any, home: Any, model: Model
+) -> None:
+    path = model.write(home / "llm.gguf")
+    sizes = {}
+    for option in ((), ("--kv-cache", "int8")):
+        done = edgekit("compile", path, *option, "--json")
+        sizes[option] = done.document["state_bytes"]
+        done = edgekit("run", path, "--prompt", _PROMPT, "--max-tokens", "9", *option)
+        assert done.code == 0, done.err
+        assert done.out == f"{_text(model, path, _PROMPT, 9)}\n"
+    plain, small = sizes.values()
+    assert plain == 2 * 2 * 2 * CONTEXT * 16 * 4 and small < 0.4 * plain  # with alignment
+    done = edgekit("compile", path, "--kv-cache", "int8")
+    assert done.out.splitlines()[0].endswith(f"states {small / 1024:.4g} KiB")
+    board = connect("local")
+    board.deploy(compile_model(path, kv_cache="int8"))
+    with board.open() as session:
+        pieces = list(session.generate(_PROMPT, most=9))
+    assert "".join(each.text or "" for each in pieces) == _text(model, path, _PROMPT, 9)
+
+
+@pytest.mark.slow
 def test_a_full_context_is_said(edgekit: Any, home: Any, model: Model) -> None:
     path = model.write(home / "llm.gguf")
     done = edgekit("run", path, "--prompt", _PROMPT, "--context", "9")
@@ -189,6 +212,7 @@ def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
     shutil.copy(Path(__file__).parents[2] / "models/okay_nabu.tflite", home / "other.tflite")
     for option, said in (
         (("--task", "generate"), "expected a language model as .gguf, found other.tflite"),
+        (("--kv-cache", "int8"), "expected a language model (.gguf) with --kv-cache, found"),
         (("--context", "9"), "expected a language model (.gguf) with --context, found another"),
     ):
         done = edgekit("compile", "other.tflite", *option)

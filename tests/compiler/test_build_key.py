@@ -39,6 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "task": {"task": "none"},
     "head": {"head": "ssd"},
     "context_tokens": {"context_tokens": 64},
+    "kv_cache": {"kv_cache": "int8"},
     "max_rows": {"max_rows": 64},
     "random_seed": {"random_seed": 1},
     "threads": {"threads": 2},

@@ -62,8 +62,11 @@ def attention(rng: Rng) -> Case:
     op = ops.CachedAttention(
         float(rng.uniform(0.2, 4)), pick(rng, (0, 0, 3)), pick(rng, (0, 0, 1, 30, 90))
     )
-    queries = tensor((shared * each, count, size))
-    return Case(op, (queries, tensor(cache), tensor(cache), constant(position, DType.I32)))
+    queries, at = tensor((shared * each, count, size)), constant(position, DType.I32)
+    if rng.random() < 0.5:
+        return Case(op, (queries, tensor(cache), tensor(cache), at))
+    scales = (constant(rng.uniform(0, 0.02, cache[:2])) for _ in range(2))
+    return Case(op, (queries, tensor(cache, DType.I8), tensor(cache, DType.I8), at, *scales))
 
 
 def every_function(rng: Rng) -> list[Case]:

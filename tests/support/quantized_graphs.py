@@ -198,7 +198,21 @@ def quantize_even(rng: Rng, dtype: DType) -> Case:
 
 
 _8BIT = (DType.I8, DType.U8)
+
+
+def quantize_rows(rng: Rng) -> Case:
+    """Rows of zeros, of values that are too small, with halves between steps, and as inputs."""
+    n = pick(rng, (1, 5, 16, 33, 300))
+    if rng.random() < 0.3:
+        return Case(ops.QuantizeRows(), (tensor((3, n)),))
+    halves = rng.integers(-254, 255, n) / 2
+    halves[0] = 127
+    rows = [halves, np.zeros(n), np.full(n, 1e-31), rng.standard_normal(n) * 1e-20]
+    return Case(ops.QuantizeRows(), (constant(np.array(rows)),))
+
+
 FAMILIES = {
+    "quantize_rows": (quantize_rows, (None,)),
     "quantized_function": (function, (*_8BIT, DType.I16)),
     "quantized_operands": (operands, _8BIT),
     "nearest": (nearest, (DType.I8,)),

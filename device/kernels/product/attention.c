@@ -3,9 +3,15 @@
  * scaled down where it grows (Milakov and Gimelshein, 2018, "Online normalizer calculation for
  * softmax").
  *
- * Compile-time parameters: NAME, EK_SIMD. */
+ * Compile-time parameters: NAME, EK_SIMD, EIGHT: keys and values are s8 with a scale per token. */
 #include "../kernel.h"
 #include "../elementwise/exp_vector.h"
+
+#ifdef EIGHT
+typedef int8_t cached;
+#else
+typedef float cached;
+#endif
 
 typedef struct {
     long rows; /* queries per group of heads that share keys: heads x count */
@@ -14,8 +20,10 @@ typedef struct {
     float scale, cap;
     const int32_t *position; /* of the first of `count` tokens */
     const float *query;      /* [shared][rows][size] */
-    const float *keys;       /* [shared][context][size] */
-    const float *values;
+    const void *keys;        /* [shared][context][size] */
+    const void *values;
+    const float *key_scale; /* [shared][context], or 0 */
+    const float *value_scale;
     float *y; /* like query */
 } ek_attention_args;
 
@@ -26,7 +34,9 @@ typedef struct {
 
 typedef struct {
     const ek_attention_args *a;
-    const float *query, *keys, *values; /* of the group of heads */
+    const float *query; /* of the group of heads, like the others */
+    const cached *keys, *values;
+    const float *key_scale, *value_scale;
     float *y;
     float most[ROWS], sum[ROWS];
     float share[ROWS][BLOCK] __attribute__((aligned(64)));
@@ -43,11 +53,29 @@ static seen seen_by(const ek_attention_args *a, long row) {
     return (seen){a->window ? ek_max(at + 1 - a->window, 0) : 0, at + 1};
 }
 
+/* The first n of a vector's values. */
+EK_INLINE vf cached_load(const cached *p, long n) {
+#ifdef EIGHT
+    return vcast(n < EK_VL ? vi_from_s8_n(p, n) : vi_from_s8(p), vf);
+#else
+    return n < EK_VL ? vf_load_n(p, n) : vf_load(p);
+#endif
+}
+
+EK_INLINE float key_scale(const attention *s, long token) {
+#ifdef EIGHT
+    return s->key_scale[token];
+#else
+    return 1;
+#endif
+}
+
 /* share[row + r][t]: products of `rows` queries and `tokens` keys. */
 EK_INLINE void multiply(attention *s, const int rows, const int tokens, long row, long at,
                         float *to) {
     const long size = s->a->size;
-    const float *query = s->query + row * size, *keys = s->keys + at * size;
+    const float *query = s->query + row * size;
+    const cached *keys = s->keys + at * size;
     vf sum[2][AT_ONCE];
     EK_UNROLL
     for (int i = 0; i < rows * tokens; i++)
@@ -57,8 +85,7 @@ EK_INLINE void multiply(attention *s, const int rows, const int tokens, long row
         vf k[AT_ONCE];
         EK_UNROLL
         for (int t = 0; t < tokens; t++)
-            k[t] =
-                left < EK_VL ? vf_load_n(keys + t * size + c, left) : vf_load(keys + t * size + c);
+            k[t] = cached_load(keys + t * size + c, left);
         EK_UNROLL
         for (int r = 0; r < rows; r++) {
             const float *from = query + r * size + c;
@@ -70,7 +97,8 @@ EK_INLINE void multiply(attention *s, const int rows, const int tokens, long row
     }
     EK_UNROLL
     for (int i = 0; i < rows * tokens; i++)
-        to[i / tokens * BLOCK + i % tokens] = vf_sum(sum[i / tokens][i % tokens]);
+        to[i / tokens * BLOCK + i % tokens] =
+            vf_sum(sum[i / tokens][i % tokens]) * key_scale(s, at + i % tokens);
 }
 
 /* Scores of `rows` queries for tokens [at, until). */
@@ -134,12 +162,11 @@ EK_INLINE void add(attention *s, const int rows, const int vectors, long row, lo
         float *from = y + i / vectors * size + i % vectors * EK_VL;
         sum[i / vectors][i % vectors] = n < EK_VL ? vf_load_n(from, n) : vf_load(from);
     }
-    const float *values = s->values + at * size + c;
+    const cached *values = s->values + at * size + c;
     for (long t = at - block; t < until - block; t++, values += size) {
         EK_UNROLL
         for (int i = 0; i < vectors; i++) {
-            const float *from = values + i * EK_VL;
-            const vf v = n < EK_VL ? vf_load_n(from, n) : vf_load(from);
+            const vf v = cached_load(values + i * EK_VL, n);
             EK_UNROLL
             for (int r = 0; r < rows; r++)
                 sum[r][i] = vf_fma(vf_splat(s->share[row % ROWS + r][t]), v, sum[r][i]);
@@ -168,6 +195,10 @@ EK_INLINE void attend(attention *s, const int rows, long row, long block) {
     for (int r = 0; r < rows; r++) {
         const seen by = r ? other : one;
         normalize(s, row + r, ek_max(by.first, at) - block, ek_min(by.until, until) - block);
+#ifdef EIGHT
+        for (long t = at; t < until; t++)
+            s->share[(row + r) % ROWS][t - block] *= s->value_scale[t];
+#endif
     }
     long c = 0;
     for (; c + AT_ONCE * EK_VL <= size; c += AT_ONCE * EK_VL)
@@ -186,7 +217,12 @@ void NAME(const void *args, long begin, long end) {
         const long to = ek_min(from + ROWS, a->rows), all = a->context * a->size;
         s.query = a->query + group * a->rows * a->size;
         s.y = a->y + group * a->rows * a->size;
-        s.keys = a->keys + group * all, s.values = a->values + group * all;
+        s.keys = (const cached *)a->keys + group * all;
+        s.values = (const cached *)a->values + group * all;
+#ifdef EIGHT
+        s.key_scale = a->key_scale + group * a->context;
+        s.value_scale = a->value_scale + group * a->context;
+#endif
         long first = a->context, until = 0;
         for (long row = from; row < to; row++) {
             const seen by = seen_by(a, row);

@@ -35,11 +35,15 @@ def import_model(
     limits it.
     """
     kind = format_of(path)
-    if decoder.context is not None and kind != "gguf":
-        raise InputError(
-            f"{path.name}: expected a language model (.gguf) with --context, found another; leave "
-            "the option out"
-        )
+    for option, given in (
+        ("--context", decoder.context is not None),
+        ("--kv-cache", decoder.cache != DEFAULT_DECODER.cache),
+    ):
+        if given and kind != "gguf":
+            raise InputError(
+                f"{path.name}: expected a language model (.gguf) with {option}, found another; "
+                "leave the option out"
+            )
     if max_rows is not None and kind != "onnx":
         raise InputError(
             f"{path.name}: expected an ONNX model with --max-rows, found another; leave the option "

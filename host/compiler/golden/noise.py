@@ -266,6 +266,8 @@ def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the operator quantizes its f32 input at run time."""
     if node.op.arithmetic is Arithmetic.QUANTIZED:
         return True
+    if isinstance(node.op, ops.CachedAttention):  # computes in floats from cached bytes
+        return False
     dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
     return dtypes == [DType.F32, DType.I8]
 

@@ -115,6 +115,23 @@ def test_a_cache_has_the_context_that_is_asked_for(tmp_path: Path) -> None:
             import_model(file, decoder=DecoderOptions(wrong))
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_cache_of_bytes_gives_nearly_the_same(family: str, tmp_path: Path) -> None:
+    model = random_model(family)
+    file, wanted = model.write(tmp_path / "m.gguf"), logits_of(model, _TOKENS)
+    graph = import_model(file, decoder=DecoderOptions(cache="int8"))
+    made = stepped(graph, _TOKENS)
+    cosines = (made * wanted).sum(1) / np.linalg.norm(made, axis=1) / np.linalg.norm(wanted, axis=1)
+    assert 0.9995 < cosines.min() < 0.9999999
+    assert (made.argmax(1) == wanted.argmax(1)).all()
+    several = import_model(file, {"tokens": (1, 4)}, decoder=DecoderOptions(rows=4, cache="int8"))
+    assert several.states.keys() == graph.states.keys()
+    np.testing.assert_allclose(stepped(several, _TOKENS), made[3::4], atol=5e-2)
+    plain, bytes_each = import_model(file).states.values(), 16 * 4
+    kept = sum(state.initial.nbytes for state in graph.states.values())
+    assert kept * bytes_each == sum(state.initial.nbytes for state in plain) * (16 + 4)
+
+
 def test_the_outline_counts_what_the_file_has(tmp_path: Path) -> None:
     model = random_model(kind=F32)
     outline = outline_model(model.write(tmp_path / "m.gguf"))

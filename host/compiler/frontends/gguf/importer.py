@@ -43,7 +43,7 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
     network, builder = network_of(file), GraphBuilder()
     length = context_of(network, options.context)
     weights = Weights(file, builder, options.floats)
-    step = _Step(network, builder, weights, length)
+    step = _Step(network, builder, weights, length, options.cache == "int8")
     builder.reserve([TOKENS, POSITION, LOGITS])
     count = options.rows
     if not 1 <= count <= length:
@@ -58,7 +58,8 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
     logits = step.logits(inputs[0], inputs[1], weights.rows_in(EMBEDDINGS))
     weights.check_all_used()
     kept = "" if options.context else f" of {network.trained}; --context N keeps more or fewer"
-    builder.note(f"keeps up to {length} tokens{kept}")
+    width = " in 8 bits" if step.eight else ""
+    builder.note(f"keeps up to {length} tokens{width}{kept}")
     made = builder.finish(file.path.stem, inputs, {LOGITS: logits})
     return replace(made, name=file.path.stem)
 
@@ -76,12 +77,14 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Builds the network for the next tokens after others, up to `context` in all."""
+    """Builds the network for the next tokens after others, up to `context` in all. With `eight`,
+    keys and values are kept in s8 with a scale for each head of a token."""
 
     network: Network
     builder: GraphBuilder
     weights: Weights
     context: int
+    eight: bool
 
     def logits(self, tokens: Tensor, position: Tensor, words: int) -> Tensor:
         net, add = self.network, self.builder.emit
@@ -151,26 +154,35 @@ class _Step:
             return self._turned(made, place.turns[local])
 
         query = heads("q", net.heads, True)
-        keys = self._kept(f"{name}.key", heads("k", net.shared, True), place)
-        values = self._kept(f"{name}.value", heads("v", net.shared, False), place)
+        keys, *key_scale = self._kept(f"{name}.key", heads("k", net.shared, True), place)
+        values, *scales = self._kept(f"{name}.value", heads("v", net.shared, False), place)
         near = net.window if local and net.window < self.context else 0
         attention = ops.CachedAttention(1 / math.sqrt(net.size), net.caps[0], near)
-        mixed = add(attention, query, keys, values, place.position)
+        mixed = add(attention, query, keys, values, place.position, *key_scale, *scales)
         if place.count > 1:
             mixed = add(ops.Transpose((1, 0, 2)), mixed)
         mixed = add(ops.Reshape((place.count, net.heads * net.size)), mixed)
         return self.weights.product(mixed, f"{name}.attn_output", net.width)
 
-    def _kept(self, state: str, rows: Tensor, place: _Place) -> Tensor:
-        """The cache [shared, context, size] with `rows` [shared, count, size] in their place."""
-        net, add = self.network, self.builder.emit
-        shape = (net.shared * self.context, net.size)
-        self.builder.states[state] = State(state, np.zeros(shape, np.float32))
-        cache = add(ops.ReadState(state, shape, DType.F32))
-        rows = add(ops.Reshape((net.shared * place.count, net.size)), rows)
+    def _kept(self, state: str, rows: Tensor, place: _Place) -> list[Tensor]:
+        """The cache [shared, context, size] with `rows` [shared, count, size] in their place, and
+        the scales [shared, context] of one in s8."""
+        net, builder = self.network, self.builder
+        rows = builder.emit(ops.Reshape((net.shared * place.count, net.size)), rows)
+        kept = (net.shared, self.context)
+        if not self.eight:
+            return [self._scattered(state, rows, place, (*kept, net.size))]
+        values, scales = builder.emit_all(ops.QuantizeRows(), [rows])
+        cache = self._scattered(state, values, place, (*kept, net.size))
+        return [cache, self._scattered(f"{state}.scale", scales, place, kept)]
+
+    def _scattered(self, state: str, rows: Tensor, place: _Place, shape: tuple[int, ...]) -> Tensor:
+        add, kept = self.builder.emit, (self.network.shared * self.context, rows.shape[1])
+        self.builder.states[state] = State(state, np.zeros(kept, rows.dtype.numpy))
+        cache = add(ops.ReadState(state, kept, rows.dtype))
         cache = add(ops.Scatter(), cache, place.rows, rows)
         self.builder.emit_all(ops.WriteState(state), [cache])
-        return add(ops.Reshape((net.shared, self.context, net.size)), cache)
+        return add(ops.Reshape(shape), cache)
 
     def _heads_first(self, x: Tensor, heads: int) -> Tensor:
         """[tokens, heads · size] → [heads, tokens, size]"""

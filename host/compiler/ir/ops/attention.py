@@ -26,7 +26,8 @@ __all__ = ["CachedAttention"]
 class CachedAttention(Operator):
     """ins: queries f32 [heads, count, size], keys and values f32 [shared, context, size], which
     heads / shared consecutive heads share, and the position s32 [1] of the first of the count
-    tokens. Result: like the queries.
+    tokens. Result: like the queries. Keys and values of s8 have f32 scales [shared, context] as
+    further operands.
 
     Token i attends to those up to position + i, of which with `window` only to the last so many:
     the mean of their values, weighted by softmax(scale · query · key). With `cap`, that product s
@@ -49,8 +50,10 @@ class CachedAttention(Operator):
             operand(ins, i, name)
             for i, name in enumerate(("queries", "keys", "values", "position"))
         )
+        need_dtype(query, (DType.F32,), "queries")
+        need_dtype(keys, (DType.F32, DType.I8), "keys")
+        need_dtype(values, (keys.dtype,), "values")
         for each, name in ((query, "queries"), (keys, "keys"), (values, "values")):
-            need_dtype(each, (DType.F32,), name)
             need_rank(each, 3, name)
         need_dtype(position, (DType.I32,), "position")
         need_shape(position, (1,), "position")
@@ -58,6 +61,11 @@ class CachedAttention(Operator):
         need_shape(values, keys.shape, "values")
         (heads, _, size), shared = query.shape, keys.shape[0]
         need_shape(keys, (shared, keys.shape[1], size), "keys")
+        if keys.dtype is DType.I8:
+            for i, name in ((4, "scales of keys"), (5, "scales of values")):
+                scales = operand(ins, i, name)
+                need_dtype(scales, (DType.F32,), name)
+                need_shape(scales, keys.shape[:2], name)
         if heads % shared:
             raise ShapeError(f"expected a multiple of {shared} heads, found {heads}")
         if self.window < 0 or self.cap < 0:
@@ -68,6 +76,9 @@ class CachedAttention(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         query, keys, values, position = (sums.required(x, i) for i in range(4))
+        if keys.dtype == np.int8:
+            key_scale, value_scale = (sums.required(x, i)[..., None] for i in (4, 5))
+            keys, values = keys * key_scale, values * value_scale
         heads, count, _ = query.shape
         shared, context, _ = keys.shape
         last = np.clip(int(position[0]) + np.arange(count), 0, context - 1)

@@ -8,7 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_rank, need_scale, operand
+from edgekit.host.compiler.ir.checks import (
+    IMAGES,
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_scale,
+    operand,
+)
 from edgekit.host.compiler.ir.quantization import (
     dequantize,
     quantized_range,
@@ -18,11 +25,11 @@ from edgekit.host.compiler.ir.quantization import (
     scale_of,
     zero_point_of,
 )
-from edgekit.host.compiler.ir.sums import quantize_asymmetric, required
+from edgekit.host.compiler.ir.sums import quantize_asymmetric, quantize_symmetric, required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["Cast", "FakeQuantize", "Quantize"]
+__all__ = ["Cast", "FakeQuantize", "Quantize", "QuantizeRows"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +129,31 @@ class FakeQuantize(Operator):
     ) -> list[Array]:
         rows = quantize_asymmetric(required(x, 0))
         return [rows.values.astype(np.float32) * rows.scale[:, None]]
+
+
+@dataclass(frozen=True)
+class QuantizeRows(Operator):
+    """x f32 [m, k] → values s8 [m, k] and scales f32 [m, 1]: each row by its largest magnitude,
+    halves away from zero. Rows whose values are all below 1e-30 become 0, with scale 1."""
+
+    kind: ClassVar[str] = "quantize_rows"
+    elementwise = False
+    arithmetic = Arithmetic.QUANTIZED
+    cost_kind = "simple"
+    on_quantized = OnQuantized.NEVER
+    half = Half.NO
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.F32,), "input")
+        need_rank(x, 2, "input")
+        need_positive(x.shape, "input")
+        return [(x.shape, DType.I8), ((x.shape[0], 1), DType.F32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        rows = required(x, 0)
+        small = np.abs(rows).max(axis=1, keepdims=True) < np.float32(1e-30)
+        made = quantize_symmetric(np.where(small, np.float32(0), rows))
+        return [made.values.astype(np.int8), made.scale[:, None]]

@@ -271,6 +271,15 @@ def lower_fake_quantize(ctx: Context, node: Node) -> list[KernelCall]:
     return [KernelCall(kernel, fields, x.shape[0])]
 
 
+@lowers(ops.QuantizeRows)
+def lower_quantize_rows(ctx: Context, node: Node) -> list[KernelCall]:
+    x, (values, scales) = ctx.tensor(node.inputs[0]), node.outputs
+    fields: dict[str, Field] = {"n": x.shape[1], "x": Value(x.name), "y": Value(values)}
+    source = "elementwise/quantize_rows.c"
+    kernel = ctx.kernel("f32_quantize_rows", source, None, "ek_quantize_rows_args")
+    return [KernelCall(kernel, {**fields, "scale": Value(scales)}, x.shape[0])]
+
+
 @lowers(ops.AveragePool2D, ops.MaxPool2D)
 def lower_pool(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
