@@ -328,7 +328,7 @@ def _print_progress(
     said: dict[str, str] | None = None,
 ) -> None:
     """Prints every board, those with problems last; a long table omits boards that are done."""
-    from edgekit.host.cli.output import emit, table
+    from edgekit.host.cli.output import byte_size, emit, table
     from edgekit.host.fleet.rollout import summary
 
     messages = said or {}
@@ -353,6 +353,8 @@ def _print_progress(
     reason = f": {progress.reason}" if progress.reason else ""
     print(f"rollout  {plan.id} of {plan.model}, {state}{reason}")
     print(f"boards   {summary(progress)}")
+    if saved := sum(record.saved_bytes for record in progress.records.values()):
+        print(f"saved    {byte_size(saved)} of downloads, by deltas")
 
 
 def _severity(record: BoardRecord) -> int:

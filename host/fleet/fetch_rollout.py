@@ -98,6 +98,7 @@ class FetchCarrier(Carrier):
                     release=report.release,
                     previous=report.previous,
                     changed=report.end == "committed",
+                    saved_bytes=report.saved_bytes,
                 )
             )
             view.ended(BoardOutcome(name, report))

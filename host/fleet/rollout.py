@@ -111,7 +111,7 @@ class BoardEvent:
 
     `release` is the release intended for the board: the one of its kind, combined with the board's
     own application. `previous` is the release it ran before, "" if there was none or `release`
-    already ran (`changed` is False).
+    already ran (`changed` is False). `saved_bytes` were not downloaded, thanks to deltas.
     """
 
     board: str
@@ -122,6 +122,7 @@ class BoardEvent:
     previous: str = ""
     changed: bool = False
     seconds: float = 0.0
+    saved_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class BoardRecord:
     ours: bool = False
     unheard: bool = False
     seconds: float = 0.0
+    saved_bytes: int = 0
 
 
 @dataclass
@@ -180,7 +182,8 @@ class RolloutProgress:
             new = replace(new, tries=old.tries + 1, unheard=unheard)
         elif event.kind == "deployed":
             ours = old.ours or event.changed or old.unheard
-            new = replace(new, previous=event.previous or old.previous, ours=ours)
+            previous = event.previous or old.previous
+            new = replace(new, previous=previous, ours=ours, saved_bytes=event.saved_bytes)
         self.records[event.board] = replace(new, seconds=old.seconds + event.seconds)
 
     def end(self, verdict: Verdict, reason: str = "") -> None:

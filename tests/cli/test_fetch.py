@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.common.paths import data_folder
-from edgekit.host.deploy.bundle import Bundle, sign_bundle
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.bundle.sign import host_key
 from edgekit.host.deploy.inventory import add_boards
 from edgekit.host.fleet.profiles import ProfileStore
@@ -26,6 +28,7 @@ from tests.support.board_farm import Farm, running_farm
 from tests.support.init_systems import board_with
 from tests.support.patience import until
 from tests.support.profile_servers import end_server, start_edgekit
+from tests.support.tiny_bundles import with_weights
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.slow
@@ -86,13 +89,15 @@ def field(edgekit: Any, home: Path, monkeypatch: Any, tmp_path: Path) -> Iterato
 
 
 def test_boards_fetch_follow_new_keys_and_go_back(
-    edgekit: Any, field: Field, home: Path, tiny: Callable[..., Bundle]
+    edgekit: Any, field: Field, home: Path, tiny_artifact: Callable[..., Artifact]
 ) -> None:
-    for counter in (0, 1):
+    artifact = tiny_artifact(f'TINY_WEIGHTS="{len(_weights(0))}"')
+    bundles = [with_weights(artifact, _weights(epoch), epoch) for epoch in (0, 1)]
+    for counter, made in enumerate(bundles):
         if counter:
             keys = ("server", "certificate", "targets", "root")
             field.restart(*(word for key in keys for word in ("--new-key", key)))
-        bundle = sign_bundle(tiny(counter=counter))  # by the key of now
+        bundle = sign_bundle(made)  # by the key of now
         bundle.write(home / f"{bundle.manifest.id}.ekb")
         found = edgekit(
             *("fleet", "deploy", home / f"{bundle.manifest.id}.ekb", "--select", "site=field"),
@@ -101,15 +106,25 @@ def test_boards_fetch_follow_new_keys_and_go_back(
         assert found.code == 0, found.err
         assert [row["state"] for row in found.document["boards"]] == ["done", "done"]
         assert field.runs() == [bundle.manifest.id] * 2
-    assert "2 done" in edgekit("status", "--rollout", "newest").out
+        for row in found.document["boards"]:
+            assert (row["saved_bytes"] > 0.3 * len(_weights(0))) == bool(counter)
+    said = edgekit("status", "--rollout", "newest").out
+    assert "2 done" in said and "of downloads, by deltas" in said
     back = edgekit("rollback", "--rollout", "newest")
     assert back.code == 0, back.err
-    assert field.runs() == [tiny().manifest.id] * 2
+    assert field.runs() == [bundles[0].manifest.id] * 2
     pinned = {
         json.loads((board.root / "spool" / "home.json").read_bytes())["certificate"]
         for board in field.farm.boards
     }
     assert pinned == {certificate_of(ProfileStore())[1]}
+
+
+def _weights(epoch: int) -> bytes:
+    """Weights that change a little from one epoch to the next."""
+    rng = np.random.default_rng(0)
+    first, change = rng.normal(0, 0.05, 1 << 15), rng.normal(1, 1e-3, 1 << 15)
+    return (first * change**epoch).astype(np.float32).tobytes()
 
 
 def agent_of(root: Path) -> int:

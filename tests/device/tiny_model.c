@@ -3,7 +3,7 @@
  * -D options: TINY_ABI=n sets another ABI, TINY_MISSING="x" requires a missing CPU feature,
  * TINY_STATE adds the run count to y, TINY_WRONG makes the output wrong, TINY_FAIL, TINY_CRASH
  * and TINY_HANG make ek_run do so, TINY_UNEVEN makes every second run take 5 ms, TINY_SAY="x" makes
- * it print x, TINY_NAME="x" renames the model.
+ * it print x, TINY_NAME="x" renames the model, TINY_WEIGHTS="n" sets the size of the weights file.
  * If TINY_PLACED is in the environment, y starts with the thread count and the numbers of cores
  * allowed to the callers of ek_run and of ek_pool_create.
  */
@@ -20,6 +20,9 @@
 #endif
 #ifndef TINY_NAME
 #define TINY_NAME "tiny"
+#endif
+#ifndef TINY_WEIGHTS
+#define TINY_WEIGHTS "8"
 #endif
 #ifdef TINY_STATE
 #define STATE_BYTES "4"
@@ -53,7 +56,7 @@ const char *ek_describe(void) {
            "\"outputs\":[{\"name\":\"y\",\"dtype\":\"f32\",\"shape\":[4],"
            "\"scale\":null,\"zero_point\":null}],"
            "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES
-           ",\"weights_bytes\":8,\"simd\":\"none\","
+           ",\"weights_bytes\":" TINY_WEIGHTS ",\"simd\":\"none\","
            "\"operators\":[{\"name\":\"twice\",\"op\":\"Mul\",\"kernel\":\"f32-mul\"},"
            "{\"name\":\"plus\",\"op\":\"Add\",\"kernel\":\"f32-add\"}]}";
 }

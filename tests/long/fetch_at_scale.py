@@ -23,18 +23,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from edgekit.device.runtime.agent.fetch import FetchSettings, fetch, settings_bytes
 from edgekit.device.runtime.agent.integrity import find_damage
 from edgekit.device.runtime.agent.push import Bandwidth, LaterError, PushTarget
 from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
-from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle, signing_key
+from edgekit.host.deploy.bundle import Bundle, sign_bundle, signing_key
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from edgekit.host.fleet.updates import Offered, OwnerKeys, ReleaseFolder
-from edgekit.kb.targets.board import load_board
 from tests.support.profile_servers import end_server, start_server
-from tests.support.tiny_bundles import tiny_artifact, tiny_bundle
+from tests.support.tiny_bundles import tiny_artifact, tiny_bundle, with_weights
+
+Weights = npt.NDArray[np.int8]
 
 _FAST, _SLOW = 1 << 40, 16_000_000  # bits per second
 _WEIGHTS = 1 << 20  # bytes, of releases that differ in them
@@ -210,16 +214,16 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
     """Kills servers and boards; prints what that did to the boards' releases."""
     chance = random.Random(seed)
     place = enroll_boards(folder, _FEW)
-    owner, profile = place.owner.targets[0], load_board("local")
-    tiny = tiny_artifact(folder)
-    artifact = replace(tiny, description={**tiny.description, "weights_bytes": _WEIGHTS})
+    owner = place.owner.targets[0]
+    tiny = tiny_artifact(folder, f'TINY_WEIGHTS="{_WEIGHTS}"')
+    weights = np.frombuffer(chance.randbytes(_WEIGHTS), np.int8)
+    saved: dict[tuple[str, str], int] = {}  # bytes by board and rollout
     known: list[str] = []
     problems: list[str] = []
     with running_fleet(place, chance) as fleet:
         while fleet.kills < kills:
-            weights = chance.randbytes(_WEIGHTS)
-            made = build_bundle(replace(artifact, weights=weights), profile, len(known))
-            bundle = sign_bundle(made, owner)
+            weights = _retrained(weights, chance)
+            bundle = sign_bundle(with_weights(tiny, weights.tobytes(), len(known)), owner)
             known.append(bundle.manifest.id)
             place.offer(bundle, f"rollout-{len(known)}")
             for _ in range(chance.randrange(3, 12)):
@@ -227,6 +231,7 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
                 time.sleep(chance.uniform(0, 0.6))
                 fleet.kill()
                 problems += fleet.torn(known)
+                saved |= _saved(place)
         ends = time.monotonic() + _LAST_SECONDS
         while time.monotonic() < ends:
             fleet.start_polls()
@@ -234,6 +239,7 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
             if not (late := [b for b in place.boards if b.store.links().current != known[-1]]):
                 break
         problems += fleet.torn(known)
+    saved |= _saved(place)
     lost = [b for b in place.boards if b.store.links().current is None]
     unreported = [
         board.home.board
@@ -244,10 +250,25 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
         print(line)
     print(
         f"{fleet.kills} kills, {len(known)} releases, {_FEW} boards: {len(problems)} torn, "
-        f"{len(lost)} lost, {len(late) + len(unreported)} wrong",
+        f"{len(lost)} lost, {len(late) + len(unreported)} wrong; deltas saved "
+        f"{sum(saved.values())} bytes in {sum(map(bool, saved.values()))} of {len(saved)} fetches",
         flush=True,
     )
-    return not (problems or lost or late or unreported)
+    return any(saved.values()) and not (problems or lost or late or unreported)
+
+
+def _retrained(weights: Weights, chance: random.Random) -> Weights:
+    """Weights of which each changed a little, or every fourth time others."""
+    rng = np.random.default_rng(chance.randrange(1 << 32))
+    if chance.random() < 0.25:
+        return rng.integers(-128, 128, weights.size).astype(np.int8)
+    return np.clip(weights + np.rint(rng.normal(0, 1, weights.size)), -128, 127).astype(np.int8)
+
+
+def _saved(place: _Place) -> dict[tuple[str, str], int]:
+    """What boards have reported to have saved by deltas, by board and rollout."""
+    found = place.releases.all_reports().items()
+    return {(name, one.rollout): one.saved_bytes for name, of in found for one in of.values()}
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,20 +33,21 @@ def tiny_artifact(folder: Path, *defines: str, target: tuple[str, ...] = ()) -> 
     library = _compile(folder / "model.so", defines, target)
     x = np.array([0.0, 1.0, -2.5, 1e3], np.float32)
     y = 2 * x + 1 + ("TINY_STATE" in defines)
-    name = next((d.split('"')[1] for d in defines if d.startswith("TINY_NAME")), "tiny")
+    name = _value("TINY_NAME", defines, "tiny")
+    weights_bytes = int(_value("TINY_WEIGHTS", defines, "8"))
     tensor = {"dtype": "f32", "shape": [4], "scale": None, "zero_point": None}
     return Artifact(
         model_name=name,
         model_sha256="0" * 64,
         library=library,
-        weights=struct.pack("<2f", 2, 1),
+        weights=struct.pack("<2f", 2, 1).ljust(weights_bytes, b"\0"),
         description={
             "name": name,
             "inputs": [{"name": "x", **tensor}],
             "outputs": [{"name": "y", **tensor}],
             "arena_bytes": 64,
             "state_bytes": 4 if "TINY_STATE" in defines else 0,
-            "weights_bytes": 8,
+            "weights_bytes": weights_bytes,
             "simd": "none",
             "operators": [
                 {"name": "twice", "op": "Mul", "kernel": "f32-mul"},
@@ -55,6 +57,18 @@ def tiny_artifact(folder: Path, *defines: str, target: tuple[str, ...] = ()) -> 
         golden=Golden((x,), (y.astype(np.float32),), (1e-3,)),
         explain={},
     )
+
+
+def with_weights(artifact: Artifact, weights: bytes, counter: int = 0) -> Bundle:
+    """An unsigned bundle for this machine of a compiler output with other weights behind the two
+    that the model uses; as many as TINY_WEIGHTS says."""
+    used = artifact.weights[:8]
+    changed = replace(artifact, weights=used + weights[len(used) :])
+    return build_bundle(changed, load_board("local"), counter)
+
+
+def _value(name: str, defines: tuple[str, ...], default: str) -> str:
+    return next((d.split('"')[1] for d in defines if d.startswith(name)), default)
 
 
 def _compile(library: Path, defines: tuple[str, ...], target: tuple[str, ...]) -> bytes:

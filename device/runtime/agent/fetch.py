@@ -26,9 +26,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from edgekit.device.runtime.agent import states
+from edgekit.device.runtime.agent.delta import Base, base_of, fetch_by_delta
+from edgekit.device.runtime.agent.files import SPARE_BYTES
 from edgekit.device.runtime.agent.manifest import (
     MANIFEST,
     SIGNATURE,
+    FileEntry,
     Manifest,
     parse_manifest,
 )
@@ -74,7 +77,8 @@ class FetchSettings(Record):
 
 
 class Ended(Record):
-    """How an offer ended on this board, as it is reported; `end` is a terminal state or FAILED."""
+    """How an offer ended on this board, as it is reported; `end` is a terminal state or FAILED.
+    `saved_bytes` were not downloaded, thanks to deltas; a server that has none does not know it."""
 
     name: str
     rollout: str
@@ -85,6 +89,14 @@ class Ended(Record):
     exit_code: int
     current: str
     previous: str
+    saved_bytes: int = 0
+
+    @property
+    def document(self) -> Dict[str, Any]:
+        report = asdict(self)
+        if not self.saved_bytes:
+            del report["saved_bytes"]
+        return report
 
 
 def fetch_folder(store: Store) -> Path:
@@ -145,6 +157,7 @@ class _Poll:
         self._folder = fetch_folder(store)
         self._files = self._folder / "files"
         self._state = _read_state(self._folder / "state.json")
+        self._saved = 0  # bytes of the offer
 
     def run(self, offers: List[Offer]) -> List[Ended]:
         reported: List[Ended] = []
@@ -152,7 +165,7 @@ class _Poll:
         for offer in offers:
             ended, error = self._follow(offer)
             first = first or error
-            document = asdict(ended)
+            document = ended.document
             if self._state.get(offer.name) != document:
                 self._link.report(document)
                 self._state[offer.name] = document
@@ -169,6 +182,7 @@ class _Poll:
         note = self._state.get(offer.name, {})
         same = all(note.get(key) == getattr(offer, key) for key in ("rollout", "release", "back"))
         end, message, code = states.UNCHANGED, "", 0
+        self._saved = note.get("saved_bytes", 0) if same else 0
         error: Optional[Exception] = None
         if same and note.get("end") in _SETTLED:
             end, message, code = _still(own, offer, note)
@@ -193,6 +207,7 @@ class _Poll:
             code,
             links.current or "",
             links.previous or "",
+            self._saved,
         )
         return ended, error
 
@@ -212,7 +227,9 @@ class _Poll:
                 "without; offer one that has it"
             )
         missing = {path: manifest.file(path) for path in wanted.send}
-        for entry in missing.values():
+        for path, entry in missing.items():
+            if base := base_of(store, path):
+                self._saved += self._by_delta(store, entry, base)
             self._link.download(entry.sha256, entry.bytes, self._files / entry.sha256)
         with alone(store):
             sent = store.incoming / manifest.id
@@ -222,6 +239,13 @@ class _Poll:
             for path, entry in missing.items():
                 _place(self._files / entry.sha256, sent / path)
             return apply(store, manifest.id, self._check, self._on_state).end
+
+    def _by_delta(self, store: Store, entry: FileEntry, base: Base) -> int:
+        """Puts a file together from one that is here, if the server has a delta and there is room
+        for it; returns the bytes saved."""
+        if store.free_bytes() < 2 * entry.bytes + SPARE_BYTES:
+            return 0
+        return fetch_by_delta(self._link, entry, base, self._files)
 
     def _fetch_manifest(self, store: Store, offer: Offer) -> "tuple[Manifest, Dict[str, bytes]]":
         """The offered manifest, whose signature by a trusted key is checked, with the files that

@@ -75,7 +75,7 @@ class ServerLink:
         start = path.stat().st_size if path.exists() else 0
         if start < length:
             try:
-                self._receive(sha256, length, path, start)
+                self._receive(f"files/{sha256}", length, path, start)
             except http.client.HTTPException as error:
                 raise self._broken(error) from None
         size = path.stat().st_size if path.exists() else 0
@@ -87,6 +87,34 @@ class ServerLink:
                 "next attempt begins anew"
             )
 
+    def delta(self, name: str, most: int, path: Path) -> int:
+        """Downloads a delta to `path`, beginning after what an earlier attempt has left there;
+        returns its length. Returns 0 if the server has none of at most `most` bytes. OSError if it
+        cannot be written."""
+        start = path.stat().st_size if path.exists() else 0
+        if start:  # a byte less, so that something is left to ask for
+            start -= 1
+            os.truncate(path, start)
+        try:
+            answer = self._ask("GET", f"deltas/{name}", start=start)
+            if answer.status in (404, 416):
+                answer.read(_MOST_ANSWER)
+                path.unlink(missing_ok=True)
+                return 0
+            self._check(answer, 206 if start else 200)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._broken(error) from None
+        length = start + (answer.length or 0)
+        if not start < length <= most:
+            self.close()
+            path.unlink(missing_ok=True)
+            return 0
+        try:
+            self._save(answer, length, path, start)
+        except http.client.HTTPException as error:
+            raise self._broken(error) from None
+        return length
+
     def report(self, document: Dict[str, Any]) -> None:
         """Tells the server how a release went."""
         try:
@@ -96,35 +124,47 @@ class ServerLink:
         except (OSError, http.client.HTTPException) as error:
             raise self._broken(error) from None
 
-    def _receive(self, sha256: str, length: int, path: Path, start: int) -> None:
+    def _receive(self, page: str, length: int, path: Path, start: int) -> None:
         try:
-            answer = self._ask("GET", f"files/{sha256}", start=start)
+            answer = self._ask("GET", page, start=start)
             self._check(answer, 206 if start else 200)
         except OSError as error:
             raise self._broken(error) from None
+        self._save(answer, length, path, start)
+
+    def _save(self, answer: http.client.HTTPResponse, length: int, path: Path, start: int) -> None:
+        """Appends what is left of a file to `path`, synced."""
         if start:
             found = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
             if found is None or (int(found[1]), int(found[2])) != (start, length):
                 path.unlink()
                 raise TransferError(
-                    f"{sha256[:16]}: expected bytes {start}- of {length}, found "
+                    f"{path.name[:16]}: expected bytes {start}- of {length}, found "
                     f"{short(answer.getheader('Content-Range'))}; the next attempt begins anew"
                 )
         left = length - start
-        with path.open("ab") as file:
-            while left > 0:
-                try:
-                    part = answer.read(min(left, _PIECE))
-                except OSError as error:
-                    raise self._broken(error) from None
-                if not part:
-                    raise self._broken(EOFError(f"the end {left} bytes early"))
-                self._bandwidth.take(len(part) + _PIECE_OVERHEAD)
-                file.write(part)
-                left -= len(part)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with path.open("ab") as file:
+                while left > 0:
+                    part = self._part(answer, left)
+                    file.write(part)
+                    left -= len(part)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # of the disk; the rest of the answer must not be taken for the next one
+            self.close()
+            raise
         answer.read(1)  # leaves the connection ready for the next request
+
+    def _part(self, answer: http.client.HTTPResponse, left: int) -> bytes:
+        try:
+            part = answer.read(min(left, _PIECE))
+        except OSError as error:
+            raise self._broken(error) from None
+        if not part:
+            raise self._broken(EOFError(f"the end {left} bytes early"))
+        self._bandwidth.take(len(part) + _PIECE_OVERHEAD)
+        return part
 
     def _ask(
         self, method: str, page: str, body: Optional[bytes] = None, start: int = 0

@@ -68,6 +68,12 @@ class ReleasePages:
             if path is None:
                 raise RefusedError(HTTPStatus.NOT_FOUND, "no such file")
             await self._send_file(path, head, board, writer)
+        elif head.method == "GET" and kind == "deltas":
+            if path := folder.delta(name):
+                await self._send_file(path, head, board, writer)
+            else:  # boards ask for each file that changed
+                text = answer(HTTPStatus.NOT_FOUND, "no such delta", head.keeps)
+                await send(writer, text, self._limits)
         else:
             raise RefusedError(HTTPStatus.NOT_FOUND, "no such page")
 

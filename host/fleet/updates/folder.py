@@ -3,6 +3,7 @@
 metadata/N.root.json, N.targets.json    signed by the owner's keys, which need not be on the server
 metadata/N.snapshot.json, timestamp.json  signed by the key in online/, renewed by the server
 online/                                 that key
+deltas/<target>.<base>                  between them; see deltas.py
 files/<sha256>                          manifests, signatures and files of all offered releases
 reports/<board>.json                    the last report of each model of a board
 lock                                    held while metadata changes
@@ -18,16 +19,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
 
+from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.device.runtime.agent.signing import NAMESPACE as BUNDLE_NAMESPACE
 from edgekit.device.runtime.agent.trusted import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_data, signing_key
 from edgekit.host.errors import InputError
+from edgekit.host.fleet.updates.deltas import bases_of, make_deltas
 from edgekit.host.fleet.updates.metadata import (
     DAYS,
     Offered,
@@ -39,30 +41,12 @@ from edgekit.host.fleet.updates.metadata import (
     root_content,
     sign,
 )
+from edgekit.host.fleet.updates.report import BoardReport, decode_report, decode_reports
 
 _RENEW = 0.25  # of the time until metadata expires
 _VERSIONED = re.compile(r"([0-9]{1,9})\.(root|targets|snapshot)\.json")
 _HEX = re.compile("[0-9a-f]{64}")
-_Text = Annotated[str, Meta(max_length=600)]
-_Id = Annotated[str, Meta(pattern="^([0-9a-f]{16})?$")]
-
-
-class BoardReport(Struct, forbid_unknown_fields=True, frozen=True):
-    """How an offer ended on a board, as device/runtime/agent/fetch.py reports it."""
-
-    name: Annotated[str, Meta(pattern="^[a-z0-9_-]{0,32}$")]
-    rollout: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
-    release: _Id
-    back: bool
-    end: Annotated[str, Meta(pattern="^(committed|unchanged|rolled back|failed|back)$")]
-    message: _Text
-    exit_code: Annotated[int, Meta(ge=0, le=255)]
-    current: _Id
-    previous: _Id
-
-
-_REPORT = msgspec.json.Decoder(BoardReport)
-_REPORTS = msgspec.json.Decoder(dict[str, BoardReport])
+_DELTA = re.compile(r"[0-9a-f]{40}\.[0-9a-f]{40}")
 
 
 class ReleaseFolder:
@@ -120,7 +104,8 @@ class ReleaseFolder:
 
     def offer(self, owner: OwnerKeys, bundles: Sequence[Bundle], offers: Sequence[Offered]) -> None:
         """Offers releases, whose bundles are given unless they are here already. A board's earlier
-        offer of the same model ends."""
+        offer of the same model ends, and deltas are made from that release."""
+        self._make_deltas(owner, bundles, offers)
         with self._changing():
             self._check_owner(owner)
             if _is_aged(self._signed(ROOT), self._now()):
@@ -144,6 +129,27 @@ class ReleaseFolder:
                     }
                 )
             self._write_targets(owner, targets)
+
+    def _make_deltas(
+        self, owner: OwnerKeys, bundles: Sequence[Bundle], offers: Sequence[Offered]
+    ) -> None:
+        """Makes deltas to new releases; meanwhile the server goes on."""
+        with self._changing():
+            self._check_owner(owner)
+            targets = self._targets(owner)
+            for bundle in bundles:
+                self._add(bundle)
+            bases = {
+                bundle.manifest.id: [
+                    parse_manifest(self._read_file(sha256))
+                    for sha256 in bases_of(targets, bundle.manifest.id, offers)
+                ]
+                for bundle in bundles
+            }
+        with self._writing():
+            for bundle in bundles:
+                for base in bases[bundle.manifest.id]:
+                    make_deltas(self._files, self.path / "deltas", bundle.manifest, base)
 
     def withdraw(self, owner: OwnerKeys, rollout: str, boards: Sequence[str]) -> None:
         """Ends a rollout's offers to boards, which keep what they run."""
@@ -182,12 +188,15 @@ class ReleaseFolder:
         path = self._files / sha256
         return path if _HEX.fullmatch(sha256) and path.is_file() else None
 
+    def delta(self, name: str) -> Path | None:
+        """The path of a delta; None if there is none."""
+        path = self.path / "deltas" / name
+        found = _DELTA.fullmatch(name) and path.is_file() and path.stat().st_size
+        return path if found else None
+
     def take(self, board: str, report: bytes) -> BoardReport:
         """Keeps a board's report; InputError if it is none."""
-        try:
-            found = _REPORT.decode(report)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"expected a report about a release, found: {error}") from None
+        found = decode_report(report)
         path = self._report_path(board)
         private_folder(path.parent)
         known = {**self.reports(board), found.name: found}
@@ -198,7 +207,7 @@ class ReleaseFolder:
     def reports(self, board: str) -> dict[str, BoardReport]:
         """The last reports of a board, by model."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return _REPORTS.decode(read_file(self._report_path(board)))
+            return decode_reports(read_file(self._report_path(board)))
         return {}
 
     def all_reports(self) -> dict[str, dict[str, BoardReport]]:
@@ -211,12 +220,17 @@ class ReleaseFolder:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        try:
+        with self._writing():
             private_folder(self.path)
             for folder in (self._metadata, self._files):
                 folder.mkdir(mode=0o700, exist_ok=True)
             with locked(self.path / "lock"):
                 yield
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise InputError(
                 f"{error.filename or self.path}: expected to write releases there, found: "
