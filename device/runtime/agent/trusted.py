@@ -44,12 +44,15 @@ Download = Callable[[str, int], Optional[bytes]]
 
 
 class Meta(Record):
-    """A verified metadata file: the role's `signed` part, and the times it states."""
+    """A metadata file: the role's `signed` part, the times it states, the SHA-256 of the file, and
+    the signatures by key id."""
 
     signed: Dict[str, Any]
     version: int
     expires: int
     signed_at: int
+    sha256: str
+    signatures: Dict[str, bytes]
 
 
 class Pointer(Record):
@@ -90,7 +93,7 @@ class TrustedMetadata:
         for role in ROLES:
             # Without a damaged file the board begins anew; releases have counters of their own.
             with contextlib.suppress(FileNotFoundError, TransferError):
-                self._held[role] = _parse((folder / f"{role}.json").read_bytes(), role)[0]
+                self._held[role] = _parse((folder / f"{role}.json").read_bytes(), role)
         if ROOT not in self._held:
             raise InputError(
                 "expected the root metadata of a server of releases, found none; on the host: "
@@ -135,23 +138,31 @@ class TrustedMetadata:
             data = download(f"{old.version + 1}.root.json", MOST_BYTES[ROOT])
             if data is None:
                 return
-            new, signatures = _parse(data, ROOT)
-            self._check_signatures(old.signed, new, signatures, ROOT)
-            self._check_signatures(new.signed, new, signatures, ROOT)
+            new = _parse(data, ROOT)
+            self._check_signatures(old.signed, new, ROOT)
+            self._check_signatures(new.signed, new, ROOT)
             if new.version != old.version + 1:
                 raise _wrong(ROOT, f"version {old.version + 1}", f"version {new.version}")
+            self._drop_revoked(new)
             self._keep(ROOT, data, new)
-            for role in (TIMESTAMP, SNAPSHOT):  # so that a thief's high versions end with the key
-                if old.signed["roles"].get(role) != new.signed["roles"].get(role):
-                    self._held.pop(role, None)
-                    (self._folder / f"{role}.json").unlink(missing_ok=True)
         raise _wrong(ROOT, f"at most {_MOST_ROOTS} new versions", "more")
+
+    def _drop_revoked(self, root: Meta) -> None:
+        """Forgets what the keys of a new root have not signed, so that a thief's releases and high
+        versions end with the key."""
+        for role in (TIMESTAMP, SNAPSHOT, TARGETS):
+            if role in self._held:
+                try:
+                    self._check_signatures(root.signed, self._held[role], role)
+                except TransferError:
+                    del self._held[role]
+                    (self._folder / f"{role}.json").unlink(missing_ok=True)
 
     def _follow(self, download: Download, by: str, role: str, inner: str) -> None:
         """Fetches `role` in the version that `by` names, unless it is held already."""
         wanted = _pointer(self._held[by], f"{role}.json")
         held = self._held.get(role)
-        if held is None or held.version != wanted.version:
+        if held is None or (held.version, held.sha256) != (wanted.version, wanted.sha256):
             name = f"{wanted.version}.{role}.json"
             data = _fetch(download, name, min(wanted.length, MOST_BYTES[role]))
             if len(data) != wanted.length or hashlib.sha256(data).hexdigest() != wanted.sha256:
@@ -166,6 +177,8 @@ class TrustedMetadata:
     def _take(self, role: str, data: bytes, new: Meta, inner: str) -> None:
         """Keeps a new version, unless it or what it points to is older than what is held."""
         old = self._held.get(role)
+        if old is not None and role == TIMESTAMP and new.version == old.version:
+            return
         if old is not None and new.version < old.version:
             raise _wrong(role, f"version {old.version} or newer", f"version {new.version}")
         if old is not None and inner:
@@ -177,28 +190,25 @@ class TrustedMetadata:
                     f"version {after.version}",
                 )
         self._check_expiry_of(role, new)
-        if old is None or new.version > old.version:
-            self._keep(role, data, new)
+        self._keep(role, data, new)
 
     def _keep(self, role: str, data: bytes, new: Meta) -> None:
         write_synced(self._folder / f"{role}.json", data)
         self._held[role] = new
 
     def _verified(self, data: bytes, role: str) -> Meta:
-        new, signatures = _parse(data, role)
-        self._check_signatures(self._held[ROOT].signed, new, signatures, role)
+        new = _parse(data, role)
+        self._check_signatures(self._held[ROOT].signed, new, role)
         return new
 
-    def _check_signatures(
-        self, root: Dict[str, Any], new: Meta, signatures: Dict[str, bytes], role: str
-    ) -> None:
+    def _check_signatures(self, root: Dict[str, Any], new: Meta, role: str) -> None:
         """TransferError unless enough different keys of the role signed."""
         keys, needed = role_keys(root, role)
         data = canonical(new.signed)
         good = set()
         for name, line in keys.items():
-            if name in signatures and is_signature_by(
-                line, NAMESPACE, data, signatures[name], self._folder
+            if name in new.signatures and is_signature_by(
+                line, NAMESPACE, data, new.signatures[name], self._folder
             ):
                 good.add(line)
         if len(good) < needed:
@@ -216,8 +226,8 @@ class TrustedMetadata:
             )
 
 
-def _parse(data: bytes, role: str) -> Tuple[Meta, Dict[str, bytes]]:
-    """Reads a metadata file without checking its signatures, which it returns by key id."""
+def _parse(data: bytes, role: str) -> Meta:
+    """Reads a metadata file without checking its signatures."""
     try:
         raw = json.loads(data, object_pairs_hook=distinct_keys, parse_constant=no_constant)
         signed = raw["signed"]
@@ -236,6 +246,8 @@ def _parse(data: bytes, role: str) -> Tuple[Meta, Dict[str, bytes]]:
             integer(signed["version"], "version", 1, _MOST_VERSION),
             _seconds(signed["expires"], "expires"),
             _seconds(signed["signed_at"], "signed_at"),
+            hashlib.sha256(data).hexdigest(),
+            signatures,
         )
         if role == ROOT:
             for each in ROLES:
@@ -248,7 +260,7 @@ def _parse(data: bytes, role: str) -> Tuple[Meta, Dict[str, bytes]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError) as error:
         found = f"no {error}" if isinstance(error, KeyError) else short(error)
         raise _wrong(role, "a file of The Update Framework", found) from None
-    return meta, signatures
+    return meta
 
 
 def role_keys(root: Dict[str, Any], role: str) -> Tuple[Dict[str, str], int]:
