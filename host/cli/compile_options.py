@@ -10,9 +10,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from edgekit.host.cli.options import byte_count
+from edgekit.host.compiler.asked import ASKED, Asked
 from edgekit.host.compiler.options import (
-    ASKED,
-    Asked,
     CompileOptions,
     Precision,
     Shapes,

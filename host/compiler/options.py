@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.host.compiler.asked import cli_option
 from edgekit.host.errors import InputError
 
 Order = Literal["search", "import", "memory"]
@@ -51,20 +52,6 @@ class DecoderOptions:
 
 DEFAULT_DECODER = DecoderOptions()
 
-ASKED = "asked"  # metadata key of a field's `Asked`
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The command line option for a field; `_cli_option` explains them."""
-
-    help: str
-    flag: str
-    metavar: str
-    compile_only: bool
-    release_only: bool
-    least: int | None
-
 
 @dataclass(frozen=True)
 class StateBinding:
@@ -83,24 +70,6 @@ class StateBinding:
             )
 
 
-def _cli_option(
-    help_text: str,
-    *,
-    flag: str = "",
-    metavar: str = "",
-    compile_only: bool = False,
-    release_only: bool = False,
-    least: int | None = None,
-) -> dict[str, Asked]:
-    """Metadata of a field with a command line option; `help_text` describes it.
-
-    `flag` is the option's name if it differs from the field's. `compile_only` hides it from other
-    commands that compile, and `release_only` from all but it and `deploy`. `least` is the smallest
-    number it takes.
-    """
-    return {ASKED: Asked(help_text, flag, metavar, compile_only, release_only, least)}
-
-
 @dataclass(frozen=True)
 class CompileOptions:
     """Everything a user may specify for a compile besides the model and the board.
@@ -110,7 +79,7 @@ class CompileOptions:
 
     shapes: Shapes = field(
         default_factory=dict,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Shape of an input; repeat it for more inputs or more shapes.",
             flag="--input-shape",
             metavar="NAME=1,3,224,224",
@@ -118,7 +87,7 @@ class CompileOptions:
     )
     signatures: tuple[str, ...] = field(
         default=(),
-        metadata=_cli_option(
+        metadata=cli_option(
             "Signature of a .tflite model to compile; repeat it for more (default: all).",
             flag="--signature",
             metavar="NAME",
@@ -126,47 +95,47 @@ class CompileOptions:
     )
     memory_limit: int | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Memory the model may use (default: the board's).",
             metavar="512KiB",
         ),
     )
     weights: WeightBits | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Store float weights in 8 or 4 bits, and quantize activations dynamically.",
         ),
     )
     precision: Precision = field(
         default="f32",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Float type to compute in; auto takes f16 if outputs change by at most 2%.",
         ),
     )
     samples: Path | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Sample inputs: quantize the model to 8 bits, or fit --weights to them.",
             metavar="FILE.npz or FOLDER",
         ),
     )
     group_size: int | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Weights that share a scale, with --weights.",
             metavar="32|64|128",
         ),
     )
     min_cosine: float | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Keep layers in 8 bits until outputs are this similar, with --weights int4.",
             metavar="COSINE",
         ),
     )
     states: tuple[StateBinding, ...] = field(
         default=(),
-        metadata=_cli_option(
+        metadata=cli_option(
             "Feed an output back as an input of the next run; * matches any text.",
             flag="--state",
             metavar="INPUT=OUTPUT",
@@ -174,20 +143,20 @@ class CompileOptions:
     )
     task: Task = field(
         default="auto",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Add readable results as outputs: from the file (auto), by shapes (guess).",
         ),
     )
     head: str = field(
         default="",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Detector head, where outputs fit several (the error names them).",
             metavar="NAME",
         ),
     )
     context_tokens: int | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Tokens that a language model remembers (default: at most 512).",
             flag="--context",
             metavar="N",
@@ -196,13 +165,13 @@ class CompileOptions:
     )
     kv_cache: Cache = field(
         default="f32",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Type of the keys and values that a language model remembers.",
         ),
     )
     max_rows: int | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Limit for the rows of outputs whose size depends on the data, such as speech.",
             metavar="N",
             least=1,
@@ -210,14 +179,14 @@ class CompileOptions:
     )
     order: Order = field(
         default="search",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Order operators for time or for peak memory, or keep the model's order.",
             compile_only=True,
         ),
     )
     random_seed: int = field(
         default=0,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Seed of the search for an order.",
             metavar="N",
             least=0,
@@ -226,7 +195,7 @@ class CompileOptions:
     )
     threads: int | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Threads the release runs on (default: chosen by cost; 1 on x86).",
             metavar="N",
             least=1,
@@ -235,7 +204,7 @@ class CompileOptions:
     )
     cluster: str = field(
         default="",
-        metadata=_cli_option(
+        metadata=cli_option(
             "Cores the release runs on: big, little or a core's name (default: by cost).",
             metavar="NAME",
             compile_only=True,
@@ -243,7 +212,7 @@ class CompileOptions:
     )
     shadow: int = field(
         default=0,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Let the board repeat one in N inferences in float, and report how many agree.",
             metavar="1/N",
             release_only=True,
@@ -251,14 +220,14 @@ class CompileOptions:
     )
     field_ranges: bool = field(
         default=False,
-        metadata=_cli_option(
+        metadata=cli_option(
             "Also report sketches of the float model's values, for quantize --from-field.",
             release_only=True,
         ),
     )
     float_model: Path | None = field(
         default=None,
-        metadata=_cli_option(
+        metadata=cli_option(
             "The model before quantization, for --shadow and --field-ranges (default: MODEL).",
             metavar="FILE",
             release_only=True,

@@ -20,7 +20,8 @@ import typer
 from edgekit.host.cache import cached
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.meant import command_tree
-from edgekit.host.compiler.options import ASKED, DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.compiler.asked import ASKED
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from tests.support.fake_qemu import fake_virtual_boards
 from tests.support.terminal import shown_on_terminal
 

@@ -55,8 +55,8 @@ const char *ek_describe(void) {
            "\"scale\":null,\"zero_point\":null}],"
            "\"outputs\":[{\"name\":\"y\",\"dtype\":\"f32\",\"shape\":[4],"
            "\"scale\":null,\"zero_point\":null}],"
-           "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES
-           ",\"weights_bytes\":" TINY_WEIGHTS ",\"simd\":\"none\","
+           "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES ",\"weights_bytes\":" TINY_WEIGHTS
+           ",\"simd\":\"none\","
            "\"operators\":[{\"name\":\"twice\",\"op\":\"Mul\",\"kernel\":\"f32-mul\"},"
            "{\"name\":\"plus\",\"op\":\"Add\",\"kernel\":\"f32-add\"}]}";
 }

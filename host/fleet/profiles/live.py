@@ -34,7 +34,7 @@ from edgekit.host.fleet.profiles.request import (
     page,
     stream_head,
 )
-from edgekit.host.fleet.updates.folder import BoardReport
+from edgekit.host.fleet.updates.report import BoardReport
 
 _log = logging.getLogger(__name__)
 
