@@ -160,6 +160,30 @@ def test_a_folder_of_hugging_face_is_converted(edgekit: Any, home: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_folder_with_pieces_by_probability(edgekit: Any, home: Any) -> None:
+    model = random_model(tied=False)
+    folder = hub_folder(home / "llm", model)
+    letters = [*map(chr, range(97, 97 + 26)), "▁", "▁the", "<unk>"]
+    vocabulary = [[piece, -1.0 - i / 8] for i, piece in enumerate(letters)]
+    vocabulary += [[f"<{i}>", -99.0] for i in range(len(letters), WORDS)]
+    document = {
+        "added_tokens": [{"id": WORDS - 1, "content": f"<{WORDS - 1}>", "special": True}],
+        "normalizer": {"type": "Lowercase"}, "post_processor": None,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
+        "model": {"type": "Unigram", "unk_id": len(letters) - 1, "vocab": vocabulary},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    assert edgekit("compile", folder, "-o", "llm.gguf").code == 0
+    done = edgekit("run", "llm.gguf", "--prompt", "The cat", "--max-tokens", "4", "--json")
+    assert done.code == 0, done.err
+    tokens = [27, 26, 2, 0, 19]
+    assert done.document["prompt_tokens"] == len(tokens)
+    names = [piece for piece, _ in vocabulary]
+    wanted = "".join(names[n] for n in continued(model, tokens, 4)).replace("▁", " ")
+    assert done.document["text"] == wanted.replace("<unk>", "").replace(names[-1], "")
+
+
+@pytest.mark.slow
 def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:
     path = with_tokenizer(random_model(kind=Q8_0)).write(home / "llm.gguf")
     done = edgekit("compile", path, "-o", "llm.ekb", "--json")
@@ -181,7 +205,8 @@ def test_a_program_on_the_host_compiles_and_generates(home: Any, model: Model) -
 @pytest.mark.slow
 def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
     for change, said in (
-        ({"tokenizer.ggml.model": "t5"}, "expected gpt2 or llama, whose byte-pair encoding"),
+        ({"tokenizer.ggml.model": "bert"}, "expected gpt2, llama or t5, whose tokenizers run"),
+        ({"tokenizer.ggml.model": "t5"}, "scores: expected a list of 96 values"),
         ({"tokenizer.ggml.pre": "new"}, "tokenizer.ggml.pre: expected one of"),
         ({"tokenizer.ggml.tokens": ["a"] * 200}, "token_type: expected a list of 200 values"),
         ({"tokenizer.ggml.merges": ["t q7"]}, "merges: expected pairs of tokens, found 't q7'"),

@@ -95,6 +95,29 @@ def test_the_first_token_counts_where_the_configuration_says_so(edgekit, home):
 
 
 @pytest.mark.slow
+def test_a_tokenizer_of_pieces_by_probability(edgekit, home):
+    path = text_model(home)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁cat", "c", "a", "t", "▁c"]
+    around = {name: {"id": name, "ids": [i], "tokens": [name]} for i, name in enumerate(pieces[:4])}
+    single = [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]
+    single += [{"SpecialToken": {"id": "</s>"}}]
+    document = {
+        "added_tokens": [{"id": i, "content": p, "special": True} for i, p in enumerate(around)],
+        "normalizer": {"type": "NFKC"},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "post_processor": {"type": "TemplateProcessing", "single": single,
+                           "special_tokens": around},
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": [[p, -float(i)] for i, p in
+                                                            enumerate(pieces)]},
+    }  # fmt: skip
+    (home / "tokenizer.json").write_text(json.dumps(document))
+    assert edgekit("deploy", path, "--input-shape", "input_ids=1,8").code == 0
+    with connect("local").open() as session:
+        assert session.tokens("ｃat at!")["input_ids"].tolist() == [[0, 5, 4, 7, 8, 3, 2, 1]]
+        assert session.tokens("cat")["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0, 0]]
+
+
+@pytest.mark.slow
 def test_texts_are_classified(edgekit, home, lines):
     path = text_model(home, classes=3)
     names = {"0": "bad", "1": "neutral", "2": "good"}
@@ -132,7 +155,8 @@ def test_what_texts_need_is_said(edgekit, home, lines):
         assert done.code == 2 and said in done.err.splitlines()[-1]
     other = tokenizer_document()
     for change, said in (
-        ({"model": {"type": "Unigram", "vocab": []}}, "expected WordPiece tokens"),
+        ({"model": {"type": "WordLevel"}}, "expected WordPiece or Unigram tokens, found WordLevel"),
+        ({"model": {"type": "Unigram", "vocab": []}}, "unk_id: expected the number of a piece"),
         ({"normalizer": {"type": "NFC"}}, "expected BertNormalizer, as BERT has, found NFC"),
         ({"model": 3}, "expected a tokenizer as the library tokenizers writes it"),
     ):

@@ -180,7 +180,7 @@ def test_long_words_take_no_square_time() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kind": "words"}, "x.kind: expected bytes or marks, found words"),
+        ({"kind": "words"}, "x.kind: expected bytes or marks or unigram, found words"),
         ({"split": "o200k"}, "x.split: expected none or gpt2"),
         ({"space": "all"}, "x.space: expected never or first or always"),
         ({"pieces": ["a", 1]}, "x.pieces: expected a list"),

@@ -2,11 +2,13 @@
 
 Adjacent pieces that the model knows as one are joined, the pair of the lowest rank first (Sennrich
 et al., 2016). Pieces are runs of bytes within words, as GPT-2 has them (Radford et al., 2019), or
-runs of characters in which spaces are written as a mark (Kudo and Richardson, 2018).
+runs of characters in which spaces are written as a mark (Kudo and Richardson, 2018). Tokenizers
+that split by the probabilities of pieces instead share the rest.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import heapq
 import re
@@ -14,9 +16,16 @@ import unicodedata
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from edgekit.device.runtime.agent.strict import bad, integer, keys_of
+from edgekit.device.runtime.agent.unigram import (
+    STEPS,
+    CharacterMap,
+    Unigram,
+    marked_words,
+    normalized,
+)
 from edgekit.device.runtime.record import Record
 
-BYTES, MARKS = "bytes", "marks"
+BYTES, MARKS, UNIGRAM = "bytes", "marks", "unigram"
 NEVER, FIRST, ALWAYS = "never", "first", "always"
 SPACE = "\u2581"  # the mark for a space
 _MOST = 1 << 22  # of pieces and merges
@@ -39,10 +48,12 @@ SPLITS: Dict[str, Tuple[str, ...]] = {
     "llama3": (_NEWER % "3",),
     "qwen2": (_NEWER % "1",),
 }
+_OF_UNIGRAM = ("none", "marks", "spaces")  # see `marked_words`
 
 
 class BpeSpec(Record):
     """`pieces` are the tokens by number. `kind` is BYTES or MARKS; `split` a key of SPLITS.
+    UNIGRAM splits by `scores`, and by one of _OF_UNIGRAM before.
 
     Pairs of pieces are joined in the order of `merges`, numbers of left and right pieces in turn,
     or, if that is empty, where both are a piece that has a score, the highest of `scores` first.
@@ -50,7 +61,8 @@ class BpeSpec(Record):
     tokens before a text. `space` says where one is put before a text: NEVER, FIRST, ALWAYS (also
     behind special tokens). `whole`: a word that is a piece is not split. `unknown` stands for
     characters without pieces or bytes, -1 if these are left out. `composed`: texts are first
-    brought into Unicode's form NFC.
+    brought into Unicode's form NFC, or, for UNIGRAM, go through `steps`, of which some
+    replace `characters`, a CharacterMap in base64.
     """
 
     kind: str
@@ -65,12 +77,16 @@ class BpeSpec(Record):
     whole: bool = False
     unknown: int = -1
     composed: bool = False
+    steps: Tuple[Tuple[str, ...], ...] = ()
+    characters: str = ""
 
 
 def bpe_of(raw: object, where: str) -> BpeSpec:
     """Checks the part of a release's file."""
-    keys = keys_of(raw, where, BpeSpec.field_names)
-    for name, known in (("kind", (BYTES, MARKS)), ("split", (*SPLITS,)),
+    given = keys_of(raw, where, BpeSpec.field_names[:-2], BpeSpec.field_names[-2:])
+    keys = {"steps": [], "characters": "", **given}
+    splits = _OF_UNIGRAM if keys["kind"] == UNIGRAM else (*SPLITS,)
+    for name, known in (("kind", (BYTES, MARKS, UNIGRAM)), ("split", splits),
                         ("space", (NEVER, FIRST, ALWAYS))):  # fmt: skip
         if keys[name] not in known:
             raise bad(f"{where}.{name}", " or ".join(known), keys[name])
@@ -80,6 +96,10 @@ def bpe_of(raw: object, where: str) -> BpeSpec:
         for number in _all(keys[name], f"{where}.{name}", int):
             integer(number, f"{where}.{name}", 0, last)
     scores = _all(keys["scores"], f"{where}.scores", float)
+    steps = tuple(_step_of(step, where) for step in _all(keys["steps"], f"{where}.steps", list))
+    if keys["kind"] == UNIGRAM and len(scores) != len(pieces):
+        raise bad(where, "a score for each piece", len(scores))
+    _characters(keys["characters"], f"{where}.characters")
     if len(keys["merges"]) % 2 or len(scores) not in (0, len(pieces)):
         raise bad(where, "pairs of merges, and a score for each piece", "others")
     for name in ("whole", "composed"):
@@ -89,8 +109,27 @@ def bpe_of(raw: object, where: str) -> BpeSpec:
         keys["kind"], keys["split"], pieces, tuple(keys["merges"]), scores,
         tuple(keys["special"]), tuple(keys["hidden"]), tuple(keys["before"]), keys["space"],
         keys["whole"], integer(keys["unknown"], f"{where}.unknown", -1, last),
-        keys["composed"],
+        keys["composed"], steps, keys["characters"],
     )  # fmt: skip
+
+
+def _characters(raw: object, where: str) -> Optional[CharacterMap]:
+    """None for an empty text."""
+    if not isinstance(raw, str):
+        raise bad(where, "a text in base64", type(raw).__name__)
+    try:
+        return CharacterMap(base64.b64decode(raw, validate=True), where) if raw else None
+    except ValueError:
+        raise bad(where, "a text in base64", "others") from None
+
+
+def _step_of(raw: List[Any], where: str) -> Tuple[str, ...]:
+    made = _all(raw, f"{where}.steps", str)
+    if not made or STEPS.get(made[0]) != len(made) - 1:
+        raise bad(f"{where}.steps", f"one of {', '.join(STEPS)} with what it takes", made[:1])
+    if made[0] == "runs" and (not made[1] or not re.fullmatch("[1-9]", made[3])):
+        raise bad(f"{where}.steps", "a text and a number from 1 to 9", made[1:])
+    return made
 
 
 def _all(raw: Any, where: str, kind: type) -> Tuple[Any, ...]:
@@ -119,7 +158,13 @@ class Bpe:
                 self._ranks.setdefault((left, right), (rank, made))
         names = sorted((spec.pieces[i] for i in spec.special), key=len, reverse=True)
         self._special = re.compile("({})".format("|".join(map(re.escape, names)) or r"(?!)"))
-        self._splits = [re.compile(pattern, re.ASCII) for pattern in SPLITS[spec.split]]
+        patterns = SPLITS[spec.split] if spec.kind != UNIGRAM else ()
+        self._splits = [re.compile(pattern, re.ASCII) for pattern in patterns]
+        self._characters = _characters(spec.characters, "characters")
+        own = {*spec.special}
+        plain = {p: n for p, n in self._numbers.items() if n not in own}
+        unigram = Unigram(plain, spec.scores, self._of_unknown) if spec.kind == UNIGRAM else None
+        self._split_word = unigram.pieces if unigram else self._joined
         self._hidden = frozenset(spec.hidden)
         self._known: Dict[str, Tuple[int, ...]] = {}  # words that were split before
 
@@ -158,12 +203,18 @@ class Bpe:
             known = _bytes_by_letter()
             return bytes(known[c] for c in piece if c in known)
         byte = _BYTE.fullmatch(piece)
-        if byte and self._spec.kind == MARKS:
+        if byte and self._spec.kind != BYTES:
             return bytes([int(byte.group(1), 16)])
         return piece.replace(SPACE, " ").encode("utf-8", "replace")
 
     def _of_plain(self, text: str, first: bool) -> Iterator[int]:
         spec = self._spec
+        if spec.kind == UNIGRAM:
+            text = normalized(text, spec.steps, self._characters)
+            begin = spec.space == ALWAYS or (spec.space == FIRST and first)
+            for word in marked_words(text, SPACE, spec.split, begin):
+                yield from self._known_pieces(word)
+            return
         if spec.composed:
             text = unicodedata.normalize("NFC", text)
         if spec.space == ALWAYS or (spec.space == FIRST and first):
@@ -177,11 +228,22 @@ class Bpe:
             if spec.whole and word in self._numbers:
                 yield self._numbers[word]
                 continue
-            if word not in self._known:
-                if len(self._known) > _MOST_KNOWN:
-                    self._known.clear()
-                self._known[word] = tuple(self._joined(word))
-            yield from self._known[word]
+            yield from self._known_pieces(word)
+
+    def _known_pieces(self, word: str) -> Tuple[int, ...]:
+        if word not in self._known:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[word] = tuple(self._split_word(word))
+        return self._known[word]
+
+    def _of_unknown(self, text: str) -> List[int]:
+        """The bytes of characters without pieces, or one token for all of them."""
+        names = [f"<0x{byte:02X}>" for byte in text.encode("utf-8", "replace")]
+        numbers = [self._numbers.get(name, -1) for name in names]
+        if -1 not in numbers:
+            return numbers
+        return [self._spec.unknown] if self._spec.unknown >= 0 else []
 
     def _words(self, text: str) -> Iterable[str]:
         words = [text]

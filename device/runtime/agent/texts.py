@@ -7,6 +7,7 @@ from typing import Dict, Optional, Sequence
 
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.pieces import PieceTokenizer, are_pieces, pieces_of
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import GENERATE, TaskSpec
@@ -21,7 +22,12 @@ class Texts:
 
     def __init__(self, manifest: Manifest, files: ReleaseFiles) -> None:
         self._task = text_task(manifest.task)
-        self._tokenizer = Tokenizer(tokenizer_of(files.read(self._task.tokenizer), "tokenizer"))
+        data = files.read(self._task.tokenizer)
+        self._tokenizer = (
+            PieceTokenizer(pieces_of(data, "tokenizer"))
+            if are_pieces(data)
+            else Tokenizer(tokenizer_of(data, "tokenizer"))
+        )
         self._variants = sorted(
             (v for v in manifest.every_variant() if self._spec(v, self._task.input) is not None),
             key=lambda v: v.shapes[self._task.input],

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgekit.device.runtime.agent.bpe import ALWAYS, BYTES, MARKS, NEVER, BpeSpec
+from edgekit.device.runtime.agent.bpe import ALWAYS, BYTES, MARKS, NEVER, UNIGRAM, BpeSpec
 from edgekit.device.runtime.agent.language import SCHEMA, ChatSpec, LanguageSpec, language_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
+from edgekit.host.compiler.tasks.unigram import is_unigram, sentencepiece_steps, unigram_spec
 from edgekit.host.errors import InputError
 
 # Token types of GGUF files.
@@ -28,6 +29,7 @@ _ENDS = (
 )  # fmt: skip
 _PREFIX = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
+_HUB = "tokenizer.huggingface.json"  # which GGUF files may have, too
 
 
 def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[bytes, str]:
@@ -59,29 +61,32 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     """The tokenizer in the metadata of a GGUF file. Raises InputError for one that the board has
     not."""
     model = about.get(f"{_PREFIX}model")
-    if model not in ("gpt2", "llama"):
+    if model not in ("gpt2", "llama", "t5"):
         raise InputError(
-            f"{_PREFIX}model: expected gpt2 or llama, whose byte-pair encoding runs on boards, "
-            f"found {model!r:.40}; --task none gives the logits of tokens"
+            f"{_PREFIX}model: expected gpt2, llama or t5, whose tokenizers run on boards, found "
+            f"{model!r:.40}; --task none gives the logits of tokens"
         )
     pieces = _texts(about, "tokens")
+    if model == "t5" and isinstance(about.get(_HUB), str):
+        return _of_hub(about, pieces)
     kinds = about.get(f"{_PREFIX}token_type", [1] * len(pieces))
     if not isinstance(kinds, list) or len(kinds) != len(pieces):
         raise _misfit("token_type", len(pieces))
     special = tuple(i for i, kind in enumerate(kinds) if kind in (_CONTROL, _OWN) and pieces[i])
     hidden = tuple(i for i, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED))
     first = about.get(f"{_PREFIX}bos_token_id")
-    if model == "llama":
+    if model in ("llama", "t5"):
         scores = about.get(f"{_PREFIX}scores", [])
         if not isinstance(scores, list) or len(scores) != len(pieces):
             raise _misfit("scores", len(pieces))
         spaced = about.get(f"{_PREFIX}add_space_prefix", True)
         before = _before(first, about.get(f"{_PREFIX}add_bos_token", True), pieces)
         unknown = about.get(f"{_PREFIX}unknown_token_id", -1)
+        steps = _steps(about) if model == "t5" else {}
         return BpeSpec(
-            MARKS, "none", pieces, (), tuple(map(float, scores)), special, hidden, before,
-            ALWAYS if spaced else NEVER,
-            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1,
+            UNIGRAM if model == "t5" else MARKS, "none", pieces, (), tuple(map(float, scores)),
+            special, hidden, before, ALWAYS if spaced else NEVER,
+            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1, **steps,
         )  # fmt: skip
     name = about.get(f"{_PREFIX}pre", "gpt2")
     if name not in _SPLITS:
@@ -96,6 +101,28 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
         BYTES, split, pieces, merges, (), special, hidden, before,
         whole=split in _WHOLE, composed=split in _COMPOSED,
     )  # fmt: skip
+
+
+def _steps(about: Mapping[str, Any]) -> dict[str, Any]:
+    """SentencePiece's normalizer, which files keep as a list of bytes, signed or not."""
+    key = f"{_PREFIX}precompiled_charsmap"
+    trims = bool(about.get(f"{_PREFIX}remove_extra_whitespaces", True))
+    try:
+        return sentencepiece_steps(bytes(byte & 255 for byte in about.get(key) or ()), trims)
+    except TypeError:
+        raise InputError(f"{key}: expected a list of bytes, found others") from None
+
+
+def _of_hub(about: Mapping[str, Any], pieces: Sequence[str]) -> BpeSpec:
+    """The tokenizer of Hugging Face, which says more than GGUF's own metadata."""
+    first, added = (about.get(f"{_PREFIX}{key}") for key in ("bos_token_id", "add_bos_token"))
+    try:
+        document = json.loads(about[_HUB])
+        if not is_unigram(document):
+            raise ValueError("another model")
+        return unigram_spec(document, _before(first, added, pieces))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{_HUB}: expected Unigram, found a damaged one ({error!s:.60})") from None
 
 
 def _before(first: Any, added: Any, pieces: Sequence[str]) -> tuple[int, ...]:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgekit.device.runtime.agent.pieces import SCHEMA as PIECES
+from edgekit.device.runtime.agent.pieces import PiecesSpec, pieces_of
 from edgekit.device.runtime.agent.tokenizer import SCHEMA, TokenizerSpec, tokenizer_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
@@ -18,6 +20,7 @@ from edgekit.host.compiler.sidecars import (
     config_folder,
     read_sidecar,
 )
+from edgekit.host.compiler.tasks.unigram import is_unigram, unigram_spec
 from edgekit.host.errors import InputError
 
 _UNKNOWN, _BEFORE, _AFTER, _PADDING, _MASK = "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"
@@ -26,7 +29,8 @@ _UNKNOWN, _BEFORE, _AFTER, _PADDING, _MASK = "[UNK]", "[CLS]", "[SEP]", "[PAD]",
 def read_tokenizer(model: Path) -> bytes | None:
     """The file of a release with the model's tokenizer; None if there is none next to the model.
 
-    Raises InputError for a tokenizer of another kind than WordPiece, or one that is damaged.
+    Raises InputError for a tokenizer of another kind than WordPiece and Unigram, or one that is
+    damaged.
     """
     folder = config_folder(model)
     for name, read in ((TOKENIZER, _of_json), (VOCABULARY, _of_vocabulary)):
@@ -41,10 +45,12 @@ def tokenizer_of_vocabulary(data: bytes, model: Path) -> bytes:
     return _checked(model, partial(_of_vocabulary, data, config_folder(model)))
 
 
-def _checked(file: Path, read: Callable[[], TokenizerSpec]) -> bytes:
+def _checked(file: Path, read: Callable[[], TokenizerSpec | PiecesSpec]) -> bytes:
     try:
-        made = json.dumps({"schema": SCHEMA, **asdict(read())}, ensure_ascii=False).encode()
-        tokenizer_of(made, TOKENIZER)  # as the board will check it
+        spec = read()
+        schema = PIECES if isinstance(spec, PiecesSpec) else SCHEMA
+        made = json.dumps({"schema": schema, **asdict(spec)}, ensure_ascii=False).encode()
+        (pieces_of if schema == PIECES else tokenizer_of)(made, TOKENIZER)  # as the board does
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         raise InputError(
             f"{file}: expected a tokenizer as the library tokenizers writes it, found a damaged "
@@ -55,12 +61,17 @@ def _checked(file: Path, read: Callable[[], TokenizerSpec]) -> bytes:
     return made
 
 
-def _of_json(data: bytes, _: Path) -> TokenizerSpec:
+def _of_json(data: bytes, _: Path) -> TokenizerSpec | PiecesSpec:
     about = json.loads(data)
+    if is_unigram(about):
+        return _of_unigram(about)
     model = about["model"]
     kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "")
     if kind != "WordPiece":
-        raise _unknown("WordPiece tokens", kind or "others")
+        raise InputError(
+            f"{TOKENIZER}: expected WordPiece or Unigram tokens, found {kind or 'others'}; give "
+            "the tokens with --input tokens.npz"
+        )
     added = {str(each["content"]): int(each["id"]) for each in about.get("added_tokens") or ()}
     special = [each for each in about.get("added_tokens") or () if each.get("special")]
     pieces = _by_number({**model["vocab"], **added})
@@ -78,6 +89,13 @@ def _of_json(data: bytes, _: Path) -> TokenizerSpec:
         int(model["max_input_chars_per_word"]),
         **_normalizer(about.get("normalizer"), about.get("pre_tokenizer")),
     )
+
+
+def _of_unigram(about: Mapping[str, Any]) -> PiecesSpec:
+    before, after = _around(about.get("post_processor"))
+    spec = unigram_spec(about, before)
+    named = spec.pieces.index("<pad>") if "<pad>" in spec.pieces else 0
+    return PiecesSpec(spec, after, int((about.get("padding") or {}).get("pad_id", named)))
 
 
 def _of_vocabulary(data: bytes, folder: Path) -> TokenizerSpec:

@@ -209,7 +209,8 @@ def _tokens(**changes: Any) -> Callable[[Path], None]:
         (lambda f: (f / "model-1.safetensors").write_bytes(b"\xff" * 9), "a table of"),
         (lambda f: (f / "tokenizer.json").unlink(), "expected tokenizer.json in it, found none"),
         (_written("tokenizer.json", "{"), "expected JSON, found something else"),
-        (_tokens(model={"type": "Unigram"}), "expected BPE, byte-pair encoding, found 'Unigram'"),
+        (_tokens(model={"type": "WordLevel"}), "expected BPE or Unigram, found 'WordLevel'"),
+        (_tokens(model={"type": "Unigram", "vocab": 3}), "expected a tokenizer as the library"),
         (_tokens(model={"type": "BPE", "vocab": 3}), "expected a tokenizer as the library"),
         (_tokens(pre_tokenizer={"type": "Split", "pattern": {"Regex": "x"}}), "llama"),
         (_tokens(pre_tokenizer={"type": "Sequence", "pretokenizers": [

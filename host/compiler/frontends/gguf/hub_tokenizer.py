@@ -23,7 +23,7 @@ _PATTERNS = {_WORDS % "{1,3}": "llama-bpe", _WORDS % "": "qwen2"}
 
 
 def tokenizer_values(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises InputError for a tokenizer that is missing, or of another kind than byte-pairs."""
+    """Raises InputError for a tokenizer that is missing, or of another kind than BPE or Unigram."""
     about = _read(folder / TOKENIZER)
     if about is None:
         raise InputError(f"{folder}: expected {TOKENIZER} in it, found none; fetch it, too")
@@ -63,9 +63,11 @@ def _read(file: Path) -> dict[str, Any] | None:
 def _values(about: Mapping[str, Any]) -> dict[str, Any]:
     model = about["model"]
     kind = model.get("type")
-    if kind != "BPE":
-        raise InputError(f"{TOKENIZER}: expected BPE, byte-pair encoding, found {kind!r:.40}")
     added = {int(each["id"]): each for each in about.get("added_tokens") or ()}
+    if kind == "Unigram":
+        return _of_unigram(about, added)
+    if kind != "BPE":
+        raise InputError(f"{TOKENIZER}: expected BPE or Unigram, found {kind!r:.40}")
     pieces = _pieces(model["vocab"], added)
     kinds = [_kind(piece, added.get(i)) for i, piece in enumerate(pieces)]
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
@@ -82,6 +84,22 @@ def _values(about: Mapping[str, Any]) -> dict[str, Any]:
     made[f"{_PREFIX}scores"] = [scores[piece] for piece in pieces]
     made[f"{_PREFIX}add_space_prefix"] = _adds_space(about, splits)
     return {f"{_PREFIX}model": "llama", **made}
+
+
+def _of_unigram(about: Mapping[str, Any], added: Mapping[int, Any]) -> dict[str, Any]:
+    """With the whole file: GGUF has no names for what comes before the model."""
+    scores = {i: float(score) for i, (_, score) in enumerate(about["model"]["vocab"])}
+    numbers = {i: piece for i, (piece, _) in enumerate(about["model"]["vocab"])}
+    numbers |= {i: str(each["content"]) for i, each in added.items()}
+    pieces = [str(numbers.get(i, "")) for i in range(len(numbers))]
+    return {
+        f"{_PREFIX}model": "t5",
+        f"{_PREFIX}tokens": pieces,
+        f"{_PREFIX}token_type": [_kind(piece, added.get(i)) for i, piece in enumerate(pieces)],
+        f"{_PREFIX}scores": [scores.get(i, 0.0) for i in range(len(pieces))],
+        f"{_PREFIX}add_bos_token": _begins(about.get("post_processor")),
+        "tokenizer.huggingface.json": json.dumps(about, ensure_ascii=False),
+    }
 
 
 def _pieces(vocabulary: Mapping[str, int], added: Mapping[int, Any]) -> list[str]:
