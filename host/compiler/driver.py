@@ -314,7 +314,8 @@ def _likely_threads(
     thread-specific methods."""
     if options.threads or not table.knows_threads:
         return options.threads or 1
-    scheduled, plan = plan_of(graph, board, options, table=table, threads=1)
+    weights = WeightsFile(kept=False)  # another copy of a large model's would be in the way
+    scheduled, plan = plan_of(graph, board, options, weights, table, threads=1)
     found = placements(scheduled, plan, board, cluster=options.cluster)
     return found[0].threads if found else 1
 

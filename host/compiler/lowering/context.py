@@ -46,10 +46,12 @@ class WeightsFile:
     """Collects packed constants; duplicates are stored once, each aligned to a cache line.
 
     `panels` maps names of constants to how variants before this one packed them for a single row:
-    columns of a panel, and steps of k in a block or None.
+    columns of a panel, and steps of k in a block or None. With `kept` false, there are only places,
+    for plans that are compared: `bytes` is empty.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: bool = True) -> None:
+        self._kept, self._size = kept, 0
         self.panels: dict[str, Panels] = {}
         self._packed: dict[str, Panels] = {}
         self._data = io.BytesIO()  # gives its bytes without a copy
@@ -60,9 +62,11 @@ class WeightsFile:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         key = hashlib.sha256(data).digest()
         if key not in self._known:
-            self._known[key] = self._data.tell()
-            self._data.write(data)
-            self._data.write(bytes(round_up(max(data.nbytes, 1), ALIGN) - data.nbytes))
+            self._known[key], size = self._size, round_up(max(data.nbytes, 1), ALIGN)
+            self._size += size
+            if self._kept:
+                self._data.write(data)
+                self._data.write(bytes(size - data.nbytes))
         return Weights(self._known[key])
 
     def add_filled(self, value: Array, count: int) -> Weights:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.compiler.driver import compile_variants, plan_graph, prepare
+from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import with_chunks
@@ -39,6 +40,16 @@ def test_chunks_read_the_weights_that_a_token_reads(
         file.end_variant()
         sizes.append(len(file.bytes()))
     assert sizes[2] < 1.15 * sizes[1]
+
+
+def test_a_plan_that_is_compared_holds_no_weights(tmp_path: Path) -> None:
+    path = random_model(kind=Q8_0).write(tmp_path / "llm.gguf")
+    profile, options = load_board("rpi5"), CompileOptions()
+    graph = prepare(path, profile, options).graph
+    plans = [plan_of(graph, profile, options, WeightsFile(kept))[1] for kept in (True, False)]
+    assert plans[0].lowered.steps == plans[1].lowered.steps
+    assert plans[0].memory == plans[1].memory
+    assert len(plans[0].lowered.weights) > 1 << 16 and not plans[1].lowered.weights
 
 
 def test_a_model_whose_chunks_need_too_much_memory_reads_tokens(tmp_path: Path) -> None:
