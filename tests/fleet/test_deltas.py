@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.device.runtime.agent.delta import BLOCK, MAGIC, MOST_SHARE, rebuild
+from edgekit.device.runtime.agent.delta import BLOCK, COUNT, MAGIC, MOST_SHARE, PIECE, rebuild
 from edgekit.device.runtime.agent.manifest import FileEntry
 from edgekit.device.runtime.agent.push import LaterError
 from edgekit.device.runtime.errors import TransferError
@@ -116,8 +116,13 @@ def test_a_delta_is_made_once(place: Fetching, trained: Bundle) -> None:
         lambda good: MAGIC + b"\1" + lzma.compress(bytes(64 * SIZE)),  # too long, and too short:
         lambda good: MAGIC + b"\1" + lzma.compress(bytes(100)),
         lambda good: good + bytes(SIZE),  # more than the rule allows
+        lambda good: (
+            MAGIC
+            + b"\1"
+            + lzma.compress(COUNT.pack(1) + PIECE.pack((1 << 64) - 1, SIZE) + bytes(SIZE))
+        ),
     ],
-    ids=["empty", "noise", "half", "order", "end", "bomb", "short", "long"],
+    ids=["empty", "noise", "half", "order", "end", "bomb", "short", "long", "far"],
 )
 def test_a_server_that_lies_about_a_delta_changes_nothing(
     place: Fetching, trained: Bundle, lie: Callable[[bytes], bytes]
@@ -199,6 +204,16 @@ def test_any_file_is_rebuilt(
             assert (folder / "made").read_bytes() == new[:after].tobytes()
         else:
             assert before < after
+
+
+def test_moved_bytes_are_found(tmp_path: Path) -> None:
+    old = np.random.default_rng(0).integers(0, 256, BLOCK + 5000, dtype=np.uint8)
+    base, target = put(tmp_path, old), put(tmp_path, np.insert(old[400:], 40_000, [7] * 1200))
+    make_deltas(tmp_path, tmp_path / "deltas", release(target), release(base))
+    (delta,) = (tmp_path / "deltas").iterdir()
+    assert 0 < delta.stat().st_size < 0.05 * target.bytes
+    found = rebuild(tmp_path / base.sha256, delta, target.bytes, tmp_path / "made")
+    assert found == target.sha256
 
 
 @pytest.mark.slow

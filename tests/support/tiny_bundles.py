@@ -59,12 +59,14 @@ def tiny_artifact(folder: Path, *defines: str, target: tuple[str, ...] = ()) -> 
     )
 
 
-def with_weights(artifact: Artifact, weights: bytes, counter: int = 0) -> Bundle:
-    """An unsigned bundle for this machine of a compiler output with other weights behind the two
+def with_weights(
+    artifact: Artifact, weights: bytes, counter: int = 0, board: str = "local"
+) -> Bundle:
+    """An unsigned bundle of a compiler output with other weights behind the two
     that the model uses; as many as TINY_WEIGHTS says."""
     used = artifact.weights[:8]
     changed = replace(artifact, weights=used + weights[len(used) :])
-    return build_bundle(changed, load_board("local"), counter)
+    return build_bundle(changed, load_board(board), counter)
 
 
 def _value(name: str, defines: tuple[str, ...], default: str) -> str:

@@ -1,12 +1,14 @@
 """Rebuilds a file from an older one and a delta, in bounded memory, with the standard library only.
 
-A retrained or requantized model has nearly all of its bytes changed a little and none moved. So a
-delta holds differences at equal offsets, not copies: a byte each, of the whole file, xz-compressed.
-Of floats the high bytes hardly change and the low ones are noise: per block of BLOCK bytes, the
-bytes of each place in a word of `width` bytes come together.
+A retrained model has nearly all of its bytes changed a little and few of them moved. So a delta
+holds a difference for each byte, xz-compressed, and where the old bytes are. Of floats the high
+bytes hardly change and the low ones are noise: the bytes of each place in a word of `width` bytes
+come together.
 
     head      MAGIC, then the width as one byte
-    body      xz: per block, (new - old) modulo 256 by planes; old bytes behind its end count as 0
+    body      xz: per block of BLOCK bytes of the new file
+                  the number of pieces (u16), offset (u64) and length (u32) of each in the old file
+                  (new - old) modulo 256, by planes; old bytes behind its end count as 0
 
 The caller must check the SHA-256 of what was rebuilt: a delta is not trusted.
 """
@@ -17,8 +19,9 @@ import contextlib
 import hashlib
 import logging
 import os
+import struct
 from pathlib import Path
-from typing import IO, Iterator, Optional, Protocol, Tuple
+from typing import IO, Iterator, List, Optional, Protocol, Tuple
 
 from edgekit.device.runtime.agent.manifest import FileEntry
 from edgekit.device.runtime.agent.store import Store, sync_folder
@@ -30,11 +33,13 @@ log = logging.getLogger("edgekit.fetch")
 MAGIC = b"EKDELTA1"
 WIDTHS = (1, 2, 4)
 BLOCK = 1 << 18
+COUNT, PIECE = struct.Struct("<H"), struct.Struct("<QI")
 DICTIONARY = 1 << 20  # bytes of memory to decompress
 LEAST_BYTES = 1 << 15  # of a file; below, asking costs more than it saves
 MOST_SHARE = 0.7  # of the whole file, that a delta may have
 _MOST_MEMORY = 8 << 20
 _PIECE = 1 << 16
+_FARTHEST = 1 << 40
 
 
 class Base(Record):
@@ -102,8 +107,9 @@ def rebuild(base: Path, delta: Path, length: int, target: Path) -> str:
     except OSError as error:
         raise _wrong(f"no file to begin with ({error.strerror})") from None
     with old, target.open("wb") as new:
-        for block, width in _blocks(delta, length):
-            data = _added(_interleaved(block, width), _read(old, len(block)))
+        for pieces, block, width in _blocks(delta, length):
+            before = b"".join(_read(old, offset, size) for offset, size in pieces)
+            data = _added(_interleaved(block, width), before)
             digest.update(data)
             new.write(data)
         new.flush()
@@ -111,37 +117,54 @@ def rebuild(base: Path, delta: Path, length: int, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _blocks(delta: Path, length: int) -> "Iterator[tuple[bytes, int]]":
-    """The decompressed differences of each block, and their width."""
-    try:
-        import lzma  # some builds of Python lack it
-    except ImportError:
-        raise _wrong("no lzma in this Python") from None
+def _blocks(delta: Path, length: int) -> "Iterator[Tuple[List[Tuple[int, int]], bytes, int]]":
+    """Of each block the pieces of the old file, the differences, and their width."""
     with delta.open("rb") as file:
         head = file.read(len(MAGIC) + 1)
         if head[:-1] != MAGIC or head[-1] not in WIDTHS:
             raise _wrong("another head")
-        unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
+        body = _Body(file)
         while length > 0:
-            size, parts = min(BLOCK, length), []
+            size = min(BLOCK, length)
             length -= size
-            while size > 0:
-                if unpack.eof:
-                    raise _wrong("its end early")
-                packed = file.read(_PIECE) if unpack.needs_input else b""
-                if unpack.needs_input and not packed:
-                    raise _wrong("its end early")
-                try:
-                    parts.append(unpack.decompress(packed, size))
-                except lzma.LZMAError as error:
-                    raise _wrong(str(error)) from None
-                size -= len(parts[-1])
-            yield b"".join(parts), head[-1]
+            (count,) = COUNT.unpack(body.take(COUNT.size))
+            pieces = list(PIECE.iter_unpack(body.take(count * PIECE.size)))
+            if sum(piece for _, piece in pieces) != size or any(at > _FARTHEST for at, _ in pieces):
+                raise _wrong("pieces of another length")
+            yield pieces, body.take(size), head[-1]
 
 
-def _read(file: IO[bytes], size: int) -> bytes:
+class _Body:
+    """The decompressed rest of a file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        try:
+            import lzma  # some builds of Python lack it
+        except ImportError:
+            raise _wrong("no lzma in this Python") from None
+        self._file, self._error = file, lzma.LZMAError
+        self._unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
+
+    def take(self, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        parts = []
+        while size > 0:
+            packed = self._file.read(_PIECE) if self._unpack.needs_input else b""
+            if self._unpack.eof or (self._unpack.needs_input and not packed):
+                raise _wrong("its end early")
+            try:
+                parts.append(self._unpack.decompress(packed, size))
+            except self._error as error:
+                raise _wrong(str(error)) from None
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+
+def _read(file: IO[bytes], offset: int, size: int) -> bytes:
+    """A piece of the old file; zeros behind its end."""
     try:
-        return file.read(size)
+        file.seek(offset)
+        return file.read(size).ljust(size, b"\0")
     except OSError as error:
         raise _wrong(f"an unreadable file to begin with ({error.strerror})") from None
 
@@ -163,7 +186,7 @@ def _added(differences: bytes, old: bytes) -> bytes:
     size = len(differences)
     low, high = (int.from_bytes(byte * size, "little") for byte in (b"\x7f", b"\x80"))
     one = int.from_bytes(differences, "little")
-    two = int.from_bytes(old, "little")  # shorter: zeros follow
+    two = int.from_bytes(old, "little")
     return (((one & low) + (two & low)) ^ ((one ^ two) & high)).to_bytes(size, "little")
 
 
