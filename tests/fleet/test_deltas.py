@@ -217,6 +217,19 @@ def test_moved_bytes_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_pruned_file_comes_compressed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    old = rng.integers(0, 256, 6 * BLOCK, dtype=np.uint8)
+    new = np.where(rng.random(old.size) < 0.8, 0, old)[: 5 * BLOCK + 1]
+    base, target = put(tmp_path, old), put(tmp_path, new)
+    make_deltas(tmp_path, tmp_path / "deltas", release(target), release(base))
+    (delta,) = (tmp_path / "deltas").iterdir()
+    assert 0 < delta.stat().st_size < 0.4 * target.bytes
+    found = rebuild(tmp_path / base.sha256, delta, target.bytes, tmp_path / "made")
+    assert found == target.sha256
+
+
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     old = np.random.default_rng(0).integers(0, 256, 1 << 23, dtype=np.uint8)
     base, target = put(tmp_path, old), put(tmp_path, old + (np.arange(old.size) % 7 == 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from edgekit.host.fleet.updates.metadata import Offered
 
 _MOST_BYTES = 256 << 20  # of a file; a megabyte takes about a second of CPU
 _MOST_BASES = 4  # of a release
-_TRIED = 4  # blocks of a file that choose the width of its words
+_TRIED = 4  # blocks of a file that choose how it is stored
 _CHUNK = 256  # bytes that move together
 _REACH = 1 << 20  # how far
 _ALIKE = 0.1  # of a chunk: what is equal where nothing moved
@@ -42,6 +42,16 @@ _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": DICTIONARY},)
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Index = tuple[Words, npt.NDArray[np.intp]]
+
+
+class _Way(NamedTuple):
+    """The width of words, and whether the old file helps; of a pruned one, it may not."""
+
+    width: int
+    is_based: bool
+
+
+_WAYS = tuple(_Way(width, is_based) for width in WIDTHS for is_based in (True, False))
 
 
 def bases_of(targets: Mapping[str, Any], release: str, offers: Sequence[Offered]) -> list[str]:
@@ -80,13 +90,13 @@ def _delta(base: Path, target: Path) -> bytes:
     most, blocks = MOST_SHARE * target.stat().st_size, -(-target.stat().st_size // BLOCK)
     tried = sorted({blocks * one // _TRIED for one in range(_TRIED)})
     sizes = {}
-    for width in WIDTHS:
-        packed = [_pack(block) for block in _blocks(base, target, width, tried)]
-        sizes[width] = sum(map(len, packed))
-    width = min(sizes, key=lambda one: sizes[one])
+    for way in _WAYS:
+        packed = [_pack(block) for block in _blocks(base, target, way, tried)]
+        sizes[way] = sum(map(len, packed))
+    way = min(sizes, key=lambda one: sizes[one])
     packer = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=_FILTERS)
-    parts, size = [MAGIC, bytes([width])], 0
-    for block in _blocks(base, target, width, list(range(blocks))):
+    parts, size = [MAGIC, bytes([way.width])], 0
+    for block in _blocks(base, target, way, list(range(blocks))):
         parts.append(packer.compress(block))
         size += len(parts[-1])
         if size > most:
@@ -100,7 +110,7 @@ def _pack(block: bytes) -> bytes:
     return lzma.compress(block, lzma.FORMAT_XZ, filters=_FILTERS)
 
 
-def _blocks(base: Path, target: Path, width: int, blocks: list[int]) -> Iterator[bytes]:
+def _blocks(base: Path, target: Path, way: _Way, blocks: list[int]) -> Iterator[bytes]:
     """These blocks of the body."""
     with base.open("rb") as old, target.open("rb") as new:
         for block in blocks:
@@ -110,14 +120,15 @@ def _blocks(base: Path, target: Path, width: int, blocks: list[int]) -> Iterator
             first = max(start - _REACH, 0)
             old.seek(first)
             before = np.frombuffer(old.read(start + after.size + _REACH - first), np.uint8)
-            pieces = _pieces(before, after, start - first)
+            behind = [(base.stat().st_size - first, after.size)]
+            pieces = _pieces(before, after, start - first) if way.is_based else behind
             found = np.concatenate([_part(before, at, size) for at, size in pieces])
             change = after - found
             yield b"".join(
                 (
                     COUNT.pack(len(pieces)),
                     *(PIECE.pack(first + at, size) for at, size in pieces),
-                    *(change[place::width].tobytes() for place in range(width)),
+                    *(change[place :: way.width].tobytes() for place in range(way.width)),
                 )
             )
 
