@@ -71,13 +71,14 @@ def _drive_option(name: str, drive: Drive) -> str:
     return f"if=none,id={name},file={source},format=raw,{flag}"
 
 
-def connection_arguments(control: Path, *, incoming: bool) -> list[str]:
+def connection_arguments(control: Path, *, incoming: bool, outgoing: bool = False) -> list[str]:
     """Arguments for access to a running board: SSH and console on loopback ports chosen by QEMU.
 
-    The guest has no outgoing network (`restrict=on`). `control` is a private folder for the
-    sockets.
+    Unless `outgoing`, the guest has no outgoing network (`restrict=on`). `control` is a private
+    folder for the sockets.
     """
-    arguments = ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
+    restrict = "off" if outgoing else "on"
+    arguments = ["-netdev", f"user,id=net,restrict={restrict},hostfwd=tcp:127.0.0.1:0-:22"]
     arguments += ["-device", "virtio-net-device,netdev=net"]
     # Without nodelay each console response is delayed by 40 ms.
     console = "socket,id=console,host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"

@@ -99,7 +99,9 @@ class _Start:
         # Paths of Unix sockets are limited in length, and the user's folders may be deep.
         control = Path(tempfile.mkdtemp(prefix="edgekit-"))
         command = [find_qemu(self._board.architecture), *machine_arguments(self._machine)]
-        command += connection_arguments(control, incoming=restore is not None)
+        command += connection_arguments(
+            control, incoming=restore is not None, outgoing=self._options.outgoing
+        )
         pid = start_process(command, log)
         mark = process.start_mark(pid) or ""
         records.write_record(name, records.MachineRecord(pid, mark, control))

@@ -19,7 +19,7 @@ class BoardOptions:
     `counting` makes instruction counts reproducible: one core, and guest time is instructions.
     `disk` is a raw file for /home that persists (created if missing), or a URL that QEMU can open
     (nbd:unix:PATH); without it each start has an empty /home. `mirror` is a Debian mirror, for
-    hosts whose apt has none.
+    hosts whose apt has none. With `outgoing` the board reaches what this host reaches.
     """
 
     memory_mib: int = 512
@@ -27,6 +27,7 @@ class BoardOptions:
     counting: bool = False
     disk: str | None = None
     mirror: str | None = None
+    outgoing: bool = False
 
 
 @dataclass(frozen=True)
