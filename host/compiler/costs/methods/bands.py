@@ -19,7 +19,7 @@ from edgekit.kb.targets.core import Core
 
 # Layers of this size that the last-level cache holds if weights stay cached between runs
 _LAYERS = 3
-_NETWORK = 8  # the same on one thread, where weights of large networks do not stay cached
+NETWORK = 8  # the same in networks whose weights do not all stay cached
 _STALLED = 2.5  # times the time to read weights that in-order cores wait while they prefetch them
 BANDS = (0, 1, 2, 4)  # quarters of the last-level cache that a band may fill; 0: no bands
 
@@ -96,15 +96,17 @@ def shares_weights(weight_bytes: int, row_bytes: int, threads: int) -> bool:
     return weight_bytes * (threads - 1) >= 2 * threads * row_bytes > 0
 
 
-def cost_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
+def cost_of_weights(
+    weight_bytes: int, board: BoardProfile, threads: int, layers: int = _LAYERS
+) -> float:
     """Time that all threads of a product wait for its weights, in vector multiply-adds.
 
-    It is the memory time of all weights if they fill so much of the last-level cache that other
-    layers evict them. It is 0 on one thread, where products hide the latency, and without a core
-    model.
+    It is the memory time of all weights if they fill so much of the last-level cache, which holds
+    `layers` of less, that other layers evict them. It is 0 on one thread, where products hide the
+    latency, and without a core model.
     """
     core = timed_core(board)
-    if threads == 1 or core is None or weight_bytes <= last_cache(board) // _LAYERS:
+    if threads == 1 or core is None or weight_bytes <= last_cache(board) // layers:
         return 0.0
     line_ns = LINE / core.dram.gb_s + core.dram.turn_ns
     cycles = weight_bytes / LINE * line_ns * core.clock_mhz * 1e-3
@@ -118,7 +120,7 @@ def cost_of_new_weights(weight_bytes: int, board: BoardProfile) -> float:
     Fitted to YOLOv8n's f16 layers in simulated time on A76 and A55.
     """
     core = timed_core(board)
-    if core is None or weight_bytes <= last_cache(board) // _NETWORK:
+    if core is None or weight_bytes <= last_cache(board) // NETWORK:
         return 0.0
     in_order = core.order == "in"
     ns = weight_bytes / core.dram.core_gb_s * (_STALLED if in_order else 1)
