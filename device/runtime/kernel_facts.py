@@ -29,6 +29,7 @@ ROI_SAMPLES = 1 << 20  # at most, along an axis of a bin
 
 # Convolutions
 F32_SEGMENTS = 64  # minimum of pointers per pixel; the lowering requests more for larger windows
+READ_AHEAD_TOUCHED = 2048  # bytes before prefetched weights of a later call, which are loaded
 F32_SCRATCH_BYTES = 65536  # for the rows of windows that cross a border
 F32_UNPACKED_BYTES = 393216  # of widened weights; a larger panel is stored as f32
 I8_SEGMENTS = 16  # rows of a window that may be read in place; larger windows are packed

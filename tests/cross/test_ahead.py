@@ -1,4 +1,4 @@
-"""Single-row products that prefetch weights from memory, under qemu."""
+"""Products that prefetch weights from memory, under qemu."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.plan import calls_of
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 from tests.support.places import few_or_all
+from tests.support.read_ahead import read_ahead_graph
 
 pytestmark = pytest.mark.cross
 
@@ -44,4 +46,18 @@ def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits)
     found, plain = (virtual_board(board).run(f, cases, tmp_path, 1) for f in folders)
     check(graph, dict(zip(graph.outputs, (y[0] for y in found), strict=True)), inputs)
     for y, other in zip(found, plain, strict=True):
+        np.testing.assert_array_equal(y, other)
+
+
+def test_convolutions_that_prefetch_for_others_compute_the_same(virtual_board, tmp_path):
+    graph = read_ahead_graph()
+    small = dataclasses.replace(load_board("rpi5"), l2_bytes=1 << 17, l3_bytes=0)
+    calls = calls_of(c for step in lower(graph, small, threads=4).lowered.steps for c in step.calls)
+    assert ["ahead" in call.fields for call in calls] == [True, *[False] * 4]
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build(graph, small, tmp_path / "release", threads=4)
+    one, four = (virtual_board("a76").run(folder, cases, tmp_path, n) for n in (1, 4))
+    check(graph, dict(zip(graph.outputs, (y[0] for y in four), strict=True)), inputs)
+    for y, other in zip(one, four, strict=True):
         np.testing.assert_array_equal(y, other)

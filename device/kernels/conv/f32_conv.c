@@ -122,12 +122,20 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
 #ifdef LONG_SUMS
     long_sums(mr, nv, rows, w, acc);
 #else
+#ifdef READ_AHEAD
+    const long step = F32_BYTES_AHEAD(rows->length);
+    const long later = rows->ahead + channel / (NV * EK_VL) * rows->count * step;
+    const int reads = mr == MR && nv == NV && later < a->ahead_bytes;
+#endif
     for (long s = 0; s < rows->count; s++) {
         const elem *x[MR];
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             x[i] = rows->ptr[s * MR + i];
         f32_columns columns = {.at = w, .row = nv * EK_VL, .left = EK_VL};
+#ifdef READ_AHEAD
+        columns.ahead = reads ? (const char *)a->ahead + later + s * step : NULL;
+#endif
 #ifdef NARROW
         columns.source = source;
         columns.stored = from;

@@ -25,6 +25,9 @@ typedef struct {
     long pitch;      /* elements between consecutive pixels of y: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
+    const void *ahead; /* with READ_AHEAD: weights of later calls, which the first tasks prefetch in
+                          this order; behind at least EK_READ_AHEAD_TOUCHED bytes */
+    long ahead_bytes;
     long from, depth; /* with K_BLOCK: the current block of k, set by the kernel */
 } ek_f32_conv_args;
 #endif

@@ -154,6 +154,9 @@ WALK(const void *args, long begin, long end) {
         const weight *w = (const weight *)a->weights + panel * NV * EK_VL * DEPTH(a);
 #endif
         find_rows(a, &rows, scratch, at * MR, count);
+#ifdef READ_AHEAD
+        rows.ahead = (t - panel) * rows.count * F32_BYTES_AHEAD(rows.length);
+#endif
         if (count == MR)
             tile_panels(MR, a, &rows, w, at * MR, panel, panel + now);
         else

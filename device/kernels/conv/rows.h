@@ -16,7 +16,8 @@ typedef struct {
     const elem *ptr[SEGMENTS * MR]; /* [segment][pixel] */
     long count, length;             /* segments, elements per segment */
     int32_t sum[MR];                /* 8-bit with row sums: sums of the windows (i8_row_sums.h) */
-    long next;                      /* the pixel of y at (n, oy, ox); -1: none yet */
+    long ahead; /* READ_AHEAD: where panel 0 of the tile would begin in the bytes ahead */
+    long next;  /* the pixel of y at (n, oy, ox); -1: none yet */
     int n, oy, ox;
 #ifdef KEPT_TILES
     long kept[KEPT_TILES]; /* tiles whose sums and flipped bytes are kept; -1: empty */

@@ -53,14 +53,40 @@ EK_INLINE int f32_leaves_page(const int mr, const int nv, const f32_columns *b) 
            page;
 }
 
+#ifdef READ_AHEAD
+/* Lines of a later call's weights that a full tile prefetches in EK_VL steps, so that a core out of
+ * order asks for them no faster than memory delivers them. */
+#define F32_LINES_AHEAD (MR * NV < 16 ? 1 : MR * NV < 24 ? 2 : 3)
+#define F32_BYTES_AHEAD(k) ((k) / EK_VL * F32_LINES_AHEAD * 64)
+#define F32_TOUCHED EK_READ_AHEAD_TOUCHED
+
+/* The load, of a line that was prefetched before, shows the board simulator the address. */
+EK_INLINE void f32_read_ahead(f32_columns *b) {
+    const char *touched = b->ahead - F32_TOUCHED;
+#define LINE_AHEAD(i) "prfm pldl1keep, [%0, #%1 + 64 * " #i "]\n"
+    if (F32_LINES_AHEAD == 1)
+        __asm__("ldr wzr, [%0]\n" LINE_AHEAD(0)::"r"(touched), "n"(F32_TOUCHED));
+    else if (F32_LINES_AHEAD == 2)
+        __asm__("ldr wzr, [%0]\n" LINE_AHEAD(0) LINE_AHEAD(1)::"r"(touched), "n"(F32_TOUCHED));
+    else
+        __asm__("ldr wzr, [%0]\n" LINE_AHEAD(0) LINE_AHEAD(1) LINE_AHEAD(2)::"r"(touched),
+                "n"(F32_TOUCHED));
+    b->ahead += F32_LINES_AHEAD * 64;
+}
+#endif
+
 /* In step l, of rows that start at a line in step 0: where rows are adjacent, each line is
  * prefetched once. */
-EK_INLINE void f32_prefetch_rows(const int nv, const int l, const f32_columns *b) {
+EK_INLINE void f32_prefetch_rows(const int nv, const int l, f32_columns *b) {
     const int bytes = nv * EK_VL * (int)sizeof(ek_real);
     const int adjacent = __builtin_constant_p(b->row) && b->row == nv * EK_VL;
     const long ahead = F32_ROWS_PREFETCHED(nv) * b->row;
     if (!F32_ROWS_PREFETCHED(nv))
         return;
+#ifdef READ_AHEAD
+    if (l == 0 && b->ahead)
+        f32_read_ahead(b);
+#endif
 #ifdef NARROW
     if (b->source != F32_WIDE) {
         __builtin_prefetch(b->stored + ahead);

@@ -3,9 +3,8 @@
  *
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
  * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
- * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded one step ahead, so that no
- * multiply-add waits for its load. With NARROW, B may be stored as in narrow.h and widened in
- * registers. */
+ * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded a step before their
+ * product. With NARROW, B may be stored as in narrow.h and widened in registers. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -47,6 +46,7 @@ typedef struct {
     const ek_real *prefetch; /* F32_PREFETCHES: data to prefetch: one line per step, or NULL */
     long prefetch_row;       /* stride in floats between prefetched rows */
     int prefetch_all;        /* all lines of a row */
+    const char *ahead;       /* READ_AHEAD: weights of a later call to prefetch as well, or NULL */
 #ifdef NARROW
     int source;
     const narrow *stored;

@@ -27,6 +27,7 @@ from edgekit.host.compiler.lowering.context import (
     lowers,
 )
 from edgekit.host.compiler.lowering.conv.quantized_epilogues import look_ups_of, place_look_ups
+from edgekit.host.compiler.lowering.gemm.read_ahead import read_ahead
 from edgekit.host.compiler.lowering.gemm.winograd_memory import keep_transformed
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.memory import lifetimes, plan_apart
@@ -98,7 +99,7 @@ def lower(
     place_look_ups(ctx)
     _place_parts(ctx, units)
     _place_states(ctx)
-    computed = tuple(_lower_nodes(ctx, units, costs))
+    computed = tuple(read_ahead(ctx, _lower_nodes(ctx, units, costs)))
     buffers, copies = _assign_outputs(ctx, computed)
     steps = (*computed, *copies)
     constants = _collect_constants(ctx, steps)

@@ -1,4 +1,5 @@
-"""Products of one row prefetch weights that come from memory, as far as a core has lines for."""
+"""Products of one row prefetch weights that come from memory, as far as a core has lines for; one
+of several threads prefetches those of the next convolutions."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import KernelCall
+from edgekit.host.compiler.lowering.plan import KernelCall, Weights, calls_of
 from edgekit.kb.targets.board import last_cache, load_profile
 from edgekit.kb.targets.core import load_core
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
+from tests.support.read_ahead import read_ahead_graph
 
 _K, _N = 64, 80
 
@@ -109,3 +111,40 @@ def test_one_core_reads_from_memory_where_all_get_no_more(board, megabytes, thre
     calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
     assert all((call.tasks or 0) > 1 and call.grain == 1 for call in calls) != alone
     assert all(call.tasks in (1, call.grain) for call in calls) == alone
+
+
+@pytest.mark.parametrize(
+    ("board", "kilobytes", "threads", "reads"),
+    [
+        ("rpi5", 128, 4, True),
+        ("rpi5", 128, 1, False),
+        ("rpi5", 512, 4, False),
+        ("rpi4", 128, 4, False),
+        ("rk3566", 128, 4, False),
+        ("x86-64-v3", 128, 4, False),
+    ],
+    ids=["A76", "one", "cached", "A72", "in-order", "x86"],
+)
+def test_convolutions_of_many_pixels_prefetch_for_those_of_few(board, kilobytes, threads, reads):
+    profile = dataclasses.replace(load_profile(board), l2_bytes=kilobytes << 10, l3_bytes=0)
+    lowered = lower(read_ahead_graph(), profile, threads=threads).lowered
+    large, *small = calls_of(call for step in lowered.steps for call in step.calls)
+    assert not any("ahead" in call.fields for call in small)
+    assert ("ahead" in large.fields) == reads
+    if reads:
+        first, size = large.fields["ahead"], large.fields["ahead_bytes"]
+        own, other = large.fields["weights"], small[0].fields["weights"]
+        assert isinstance(first, Weights) and isinstance(size, int)
+        assert isinstance(own, Weights) and isinstance(other, Weights)
+        assert own.offset < first.offset <= other.offset < first.offset + size
+        assert first.offset + size <= len(lowered.weights)
+        assert size <= kilobytes << 8
+
+
+def test_no_convolution_prefetches_near_the_start_of_the_file():
+    """Kernels load what is 2 KiB before the weights that they prefetch; these have 1.1."""
+    profile = dataclasses.replace(load_profile("rpi5"), l2_bytes=1 << 17, l3_bytes=0)
+    steps = lower(read_ahead_graph(4, 8), profile, threads=4).lowered.steps
+    first, *_ = calls_of(call for step in steps for call in step.calls)
+    assert "READ_AHEAD" in dict(first.kernel.macros)
+    assert "ahead" not in first.fields

@@ -23,6 +23,7 @@ from edgekit.host.compiler.lowering.common.window import Window, bias_vector, co
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.prefetch import runs_alone
+from edgekit.host.compiler.lowering.gemm.read_ahead import READ_AHEAD, may_read_ahead
 from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
 from edgekit.host.compiler.lowering.methods import (
     band_of,
@@ -172,6 +173,9 @@ def f32_product(
         macros["K_BLOCK"] = method.kc
         suffix += f"_k{method.kc}"
     macros |= stored.macros
+    if may_read_ahead(ctx, window.pixels, macros):
+        macros[READ_AHEAD] = 1
+        suffix += "_ahead"
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
     name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{stored.suffix}{called}"
