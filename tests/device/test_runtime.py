@@ -39,7 +39,8 @@ _STATUS = {
     *("app_commands", "arguments", "commands", "fetch_commands", "measuring_commands"),
     "profile_commands",
     *("application", "kernels", "manifest", "release_files", "specs", "strict"),
-    *("counters", "integrity", "process", "recovery", "session", "status", "store", "task"),
+    *("counters", "integrity", "process", "recovery", "session", "shadow_spec", "status", "store"),
+    "task",
 }
 
 
