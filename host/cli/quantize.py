@@ -60,7 +60,7 @@ _FromField = Annotated[
     bool,
     typer.Option(
         "--from-field",
-        help="Take the ranges of tensors from boards (deploy --field-ranges), not from samples.",
+        help="Take ranges of tensors from boards (deploy --field-ranges), not from samples.",
     ),
 ]
 

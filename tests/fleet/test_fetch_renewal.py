@@ -125,5 +125,6 @@ def test_a_proxy_of_the_environment_is_used(
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("no_proxy", "")
         place.poll()
-    assert asked == [f"127.0.0.1:{place.home.port}"]
+    # ONNX Runtime's wheel, which other tests load, calls its makers from this process, too.
+    assert [one for one in asked if "microsoft" not in one] == [f"127.0.0.1:{place.home.port}"]
     assert place.current == tiny().manifest.id
