@@ -131,10 +131,7 @@ def deploy(
         parallel or fleet.PARALLEL,
         min_agreement,
     )
-    if min_agreement is not None and not 0 < min_agreement < 1:
-        raise InputError(
-            f"--min-agreement: expected a number between 0 and 1, found {min_agreement:g}"
-        )
+    _check_agreement(min_agreement)
     if not above.percent:
         raise InputError(f"--fail-above: expected percent as 10%, found '{fail_above}'")
     boards = fleet.select(select or (), Path.cwd())
@@ -169,6 +166,11 @@ def deploy(
         finally:
             _print_progress(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
         _check_all_deployed(journal)
+
+
+def _check_agreement(least: float | None) -> None:
+    if least is not None and not 0 < least < 1:
+        raise InputError(f"--min-agreement: expected a number between 0 and 1, found {least:g}")
 
 
 def _with_shadow(bundle: Bundle, min_agreement: float | None) -> Bundle:

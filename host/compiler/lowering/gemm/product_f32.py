@@ -158,20 +158,7 @@ def f32_product(
         fits and (window.dilation[1] == 1 or kw == 1) and not (outer and _copies_much(window))
     )
     count = kh if segments else kh * kw
-    macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
-    suffix = ""
-    if window.pixels == 1:
-        macros["ONE_PIXEL"] = 1
-        suffix = "_one"
-    if count > F32_SEGMENTS:
-        macros["SEGMENTS"] = round_up(count, F32_SEGMENTS)
-        suffix += f"_s{macros['SEGMENTS']}"
-    if dtype is DType.F16 and window.k > HALF_LONG:
-        macros["LONG_SUMS"] = 1
-        suffix += "_long"
-    if method.kc is not None:
-        macros["K_BLOCK"] = method.kc
-        suffix += f"_k{method.kc}"
+    macros, suffix = _instance(ctx, window, method, dtype, count)
     macros |= stored.macros
     if may_read_ahead(ctx, window.pixels, macros):
         macros[READ_AHEAD] = 1
@@ -213,3 +200,26 @@ def f32_product(
         grain = max(grain, math.ceil(tasks / (_PIECES * ctx.threads)))
     grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
     return [KernelCall(kernel, fields, tasks, grain)]
+
+
+def _instance(
+    ctx: Context, window: Window, method: OperatorMethod, dtype: DType, segments: int
+) -> tuple[dict[str, str | int], str]:
+    """The macros of a direct kernel, and the part of its name that says them, for windows of so
+    many segments."""
+    tile = tile_of(method, ctx.isa.vl)
+    macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
+    suffix = ""
+    if window.pixels == 1:
+        macros["ONE_PIXEL"] = 1
+        suffix = "_one"
+    if segments > F32_SEGMENTS:
+        macros["SEGMENTS"] = round_up(segments, F32_SEGMENTS)
+        suffix += f"_s{macros['SEGMENTS']}"
+    if dtype is DType.F16 and window.k > HALF_LONG:
+        macros["LONG_SUMS"] = 1
+        suffix += "_long"
+    if method.kc is not None:
+        macros["K_BLOCK"] = method.kc
+        suffix += f"_k{method.kc}"
+    return macros, suffix
