@@ -143,10 +143,13 @@ def test_transformed_weights_of_many_layers_share_scarce_memory(kind, tmp_path):
     assert _memory(plan) <= _memory(direct) + (1 << 20)
 
 
-def test_transformed_weights_are_stored_where_they_gain_much_and_the_board_has_memory(tmp_path):
+@pytest.mark.parametrize("size", [8, 24])
+def test_transformed_weights_are_stored_where_they_gain_much_and_the_board_has_memory(
+    size, tmp_path
+):
     """Making them takes about as long as direct convolutions of few pixels, little of those of many
     pixels. If a limit is set, a fifth of the model's memory, or 1 MiB, is the most."""
-    path, board = _convolutions(np.float32, tmp_path, size=8), load_board("a72")
+    path, board = _convolutions(np.float32, tmp_path, size=size), load_board("a72")
     plan, direct = (
         _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, order=order))
         for order in ("search", "memory")

@@ -39,7 +39,7 @@ from edgekit.kb.targets.board import BoardProfile, last_cache
 _PART = 5  # of what the model needs without transformed weights
 _LEAST = 1 << 20  # bytes that any model may take: small ones gain much speed for little memory
 _SHARE = 32  # the part of the board's memory that may be taken by layers that gain much:
-_MUCH = 10  # 1% of the model's time for so many % of its memory
+_MUCH = 30  # 1% of the model's time for so many % of its memory
 _TYPES = ({DType.F32}, {DType.F16})
 _MOST_SHARE = 8  # the part that no model exceeds
 
