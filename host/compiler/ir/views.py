@@ -66,11 +66,11 @@ class RowSlice:
 def parts_of_rows(
     graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
 ) -> dict[str, RowSlice]:
-    """Tensors that can be written directly into a concatenation, their only reader.
+    """Tensors that can be written directly into a concatenation.
 
-    Their producers must support a row pitch: some of channels, transposes of any axes. `inside`
-    maps nodes to the node whose kernel includes them; nodes in `alone` have kernels without a
-    pitch argument.
+    Their producers must support a row pitch: some of channels, transposes of any axes. So must
+    other readers: slices that copy. `inside` maps nodes to the node whose kernel includes them;
+    nodes in `alone` have kernels without a pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}
@@ -89,7 +89,8 @@ def parts_of_rows(
             maker = producer.get(part.name)
             if maker is not None and maker.name in inside:
                 maker = nodes[inside[maker.name]]
-            only = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
+            others = [n for n in consumers[part.name] if n is not node]
+            only = node.inputs.count(name) == 1 and all(_reads_rows(graph, n) for n in others)
             fits = can_be_made_inside(graph, part.name, part, whole)
             free = (
                 maker is not None
@@ -102,6 +103,13 @@ def parts_of_rows(
     return found
 
 
+def _reads_rows(graph: Graph, node: Node) -> bool:
+    """Whether the kernel of a node can read rows at a pitch."""
+    return isinstance(node.op, ops.StridedSlice | ops.Split) and not view_sources(
+        graph.tensors, node
+    )
+
+
 def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
     if isinstance(node.op, ops.Transpose):
         return True
@@ -112,7 +120,7 @@ def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
         return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
     if type(node.op) is ops.Conv2D:
         types = {graph.tensors[name or ""].dtype for name in node.inputs[:2]}
-        return types in ({DType.F32}, {DType.I8}, {DType.U8})
+        return types in ({DType.F32}, {DType.F16}, {DType.I8}, {DType.U8})
     return isinstance(node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D)
 
 

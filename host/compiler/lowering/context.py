@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.align import ALIGN, round_up, strides_of
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import RowSlice
@@ -148,6 +148,12 @@ class Context:
         if name in self.parts:
             return self.parts[name].pitch // tensor.dtype.bytes
         return tensor.shape[-1]
+
+    def strides(self, name: str) -> tuple[int, ...]:
+        """Byte strides of a tensor in its buffer."""
+        tensor = self.graph.tensors[name]
+        held = self.graph.tensors[self.parts[name].whole] if name in self.parts else tensor
+        return strides_of(held.shape, tensor.dtype.bytes)
 
     def optional(self, node: Node, index: int) -> Tensor | None:
         name = node.inputs[index] if index < len(node.inputs) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +9,6 @@ from dataclasses import dataclass
 from edgekit.device.runtime.kernel_facts import COPY_DIMS
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
-
-
-def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Byte strides of a contiguous array."""
-    after = list(itertools.accumulate([size, *reversed(shape)], lambda a, b: a * b))
-    return tuple(reversed(after[:-1]))
 
 
 @dataclass(frozen=True)

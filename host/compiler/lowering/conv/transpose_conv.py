@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import strides_of
 from edgekit.host.compiler.ir.checks import FLOATS
 from edgekit.host.compiler.ir.ops import Conv2D, TransposeConv2D
 from edgekit.host.compiler.ir.types import Array, DType, Node, Quant, Tensor
-from edgekit.host.compiler.lowering.common.copies import strided_copy, strides_of
+from edgekit.host.compiler.lowering.common.copies import strided_copy
 from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.conv import product

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgekit.device.runtime.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import strides_of
 from edgekit.host.compiler.ir.checks import FLOATS, UNSIGNED
 from edgekit.host.compiler.ir.quantization import matrix_multiplier, short_factor, zero_point_of
 from edgekit.host.compiler.ir.quantized_elementwise import quotient_factors
@@ -19,7 +20,7 @@ from edgekit.host.compiler.lowering.common.arguments import (
     operand_of,
     parameters_of,
 )
-from edgekit.host.compiler.lowering.common.copies import strided_copy, strides_of
+from edgekit.host.compiler.lowering.common.copies import strided_copy
 from edgekit.host.compiler.lowering.common.tables import (
     lower_single,
     lower_table,

@@ -10,8 +10,8 @@ from typing import Literal
 from edgekit.device.runtime.kernel_facts import MATMUL_DIMS
 from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import strides_of
 from edgekit.host.compiler.ir.types import DType, Node, Shape, Tensor
-from edgekit.host.compiler.lowering.common.copies import strides_of
 from edgekit.host.compiler.lowering.context import UnsupportedFormError
 from edgekit.host.compiler.lowering.plan import Field
 from edgekit.kb.features import GemmShape

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import strides_of
 from edgekit.host.compiler.ir.ops import (
     BatchToSpace,
     BitCast,
@@ -24,7 +25,7 @@ from edgekit.host.compiler.ir.ops import (
 from edgekit.host.compiler.ir.quantization import concat_rescale, zero_point_of
 from edgekit.host.compiler.ir.types import Node, Shape, Tensor
 from edgekit.host.compiler.ir.views import can_be_made_inside, joins_runs, view_sources
-from edgekit.host.compiler.lowering.common.copies import fill, strided_copy, strides_of
+from edgekit.host.compiler.lowering.common.copies import fill, strided_copy
 from edgekit.host.compiler.lowering.common.tables import look_up
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.moves.transpose import matrix_transpose
@@ -48,24 +49,13 @@ def lower_reshape(ctx: Context, node: Node) -> list[KernelCall]:
 def lower_transpose(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, Transpose)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    part = ctx.parts.get(y.name)
-    matrix = matrix_transpose(ctx, node) if part is None else None
+    matrix = matrix_transpose(ctx, node) if y.name not in ctx.parts else None
     if matrix is not None:
         return matrix
-    size, whole = x.dtype.bytes, y if part is None else ctx.tensor(part.whole)
-    source = strides_of(x.shape, size)
+    size = x.dtype.bytes
+    source, target = strides_of(x.shape, size), ctx.strides(y.name)
     permuted = [source[p] for p in node.op.permutation]
-    return [
-        strided_copy(
-            ctx,
-            y.shape,
-            permuted,
-            strides_of(whole.shape, size),
-            size,
-            Value(x.name),
-            Value(y.name),
-        )
-    ]
+    return [strided_copy(ctx, y.shape, permuted, target, size, Value(x.name), Value(y.name))]
 
 
 @lowers(ops.Pad)
@@ -100,22 +90,11 @@ def lower_concat(ctx: Context, node: Node) -> list[KernelCall]:
     is_run = joins_runs(node, y)
     for name in node.inputs:
         x = ctx.tensor(name)
-        if name in ctx.parts or (is_run and _made_inside(ctx, x, y, offset)):
-            offset += x.bytes if is_run else x.shape[-1] * size
-            continue
-        source, rescale = _in_units_of(ctx, node, x, y)
-        calls += rescale
-        calls.append(
-            strided_copy(
-                ctx,
-                x.shape,
-                strides_of(x.shape, size),
-                target,
-                size,
-                source,
-                Value(y.name, offset),
-            )
-        )
+        if name not in ctx.parts and not (is_run and _made_inside(ctx, x, y, offset)):
+            source, rescale = _in_units_of(ctx, node, x, y)
+            to, strides = Value(y.name, offset), strides_of(x.shape, size)
+            calls += rescale
+            calls.append(strided_copy(ctx, x.shape, strides, target, size, source, to))
         offset += x.shape[node.op.axis] * target[node.op.axis]
     return calls
 
@@ -146,7 +125,7 @@ def lower_split(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, Split)
     x = ctx.tensor(node.inputs[0])
     size = x.dtype.bytes
-    source = strides_of(x.shape, size)
+    source = ctx.strides(x.name)
     calls, offset = [], 0
     views = view_sources(ctx.graph.tensors, node)
     for name in node.outputs:
@@ -176,7 +155,7 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(op, StridedSlice)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = x.dtype.bytes
-    source = strides_of(x.shape, size)
+    source = ctx.strides(x.name)
     offset = sum(b * s for b, s in zip(op.begin, source, strict=True))
     steps = [st * s for st, s in zip(op.stride, source, strict=True)]
     if view_sources(ctx.graph.tensors, node):

@@ -19,6 +19,7 @@ from edgekit.host.compiler.transforms.passes.fuse import (
 )
 from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
+from edgekit.host.compiler.transforms.passes.join_slices import join_slices
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("push_transposes", push_transposes),
     ("fuse_fourier", fuse_fourier),
     ("lift_rows", lift_rows),
+    ("join_slices", join_slices),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_silu", fuse_silu),
     ("split_bias", split_bias),

@@ -45,6 +45,10 @@ class Users:
         readers = {n.name for n in self._consumers[tensor]}
         return readers <= {n.name for n in nodes} and tensor not in self.graph.outputs
 
+    def is_read(self, tensor: str) -> bool:
+        """Whether a node or the graph's caller reads `tensor`."""
+        return bool(self._consumers[tensor]) or tensor in self.graph.outputs
+
     def scalar(self, tensor: str | None) -> float | None:
         """Return the value of an f32 constant with one element."""
         found = self.graph.tensors[tensor] if tensor is not None else None
