@@ -74,12 +74,12 @@ def _slice(users: Users, name: str | None, axis: int) -> _Slice | None:
         return taken if node.op.axis == axis else None
     if not isinstance(node.op, StridedSlice):
         return None
-    op, begin = node.op, node.op.begin[axis : axis + 1]
+    op, start = node.op, node.op.begin[axis : axis + 1]
     others = source.shape[:axis] + source.shape[axis + 1 :]
     entire = op.extent[:axis] + op.extent[axis + 1 :] == others
-    if not begin or not entire or {*op.stride} != {1} or op.shape != op.extent:
+    if not start or not entire or {*op.stride} != {1} or op.shape != op.extent:
         return None
-    return _Slice(source.name, begin[0], begin[0] + op.extent[axis])
+    return _Slice(source.name, start[0], start[0] + op.extent[axis])
 
 
 def _only_part(users: Users, node: Node) -> dict[str, Node | None] | None:
