@@ -10,8 +10,9 @@ typedef struct {
                             with W_ZERO, else 0; the last of several blocks ends at the last
                             channel */
     const void *bias;    /* f32, or s32 with x's zero point folded in */
-    const void *border;  /* a row of x (w * c) filled with the padding value */
+    const void *border;  /* a row of x (w * x_pitch) filled with the padding value */
     void *y;
+    long x_pitch, pitch; /* elements between consecutive pixels of x and y: at least c */
     float low_f32, high_f32;
     ek_epilogue epilogue;                     /* f32 */
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization as in ek_i8_conv_args */

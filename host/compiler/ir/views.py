@@ -50,6 +50,7 @@ def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> 
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_PITCHED = ({DType.F32}, {DType.F16}, {DType.I8}, {DType.U8})  # x and weights of convolutions
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def parts_of_rows(
     """Tensors that can be written directly into a concatenation.
 
     Their producers must support a row pitch: some of channels, transposes of any axes. So must
-    other readers: slices that copy. `inside` maps nodes to the node whose kernel includes them;
+    other readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the
+    node whose kernel includes them;
     nodes in `alone` have kernels without a pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
@@ -89,13 +91,17 @@ def parts_of_rows(
             maker = producer.get(part.name)
             if maker is not None and maker.name in inside:
                 maker = nodes[inside[maker.name]]
+            of_channels = axis == len(whole.shape) - 1
             others = [n for n in consumers[part.name] if n is not node]
-            only = node.inputs.count(name) == 1 and all(_reads_rows(graph, n) for n in others)
+            only = node.inputs.count(name) == 1 and all(
+                n.name not in alone and _reads_rows(graph, n, part.name, of_channels)
+                for n in others
+            )
             fits = can_be_made_inside(graph, part.name, part, whole)
             free = (
                 maker is not None
                 and maker.name not in alone
-                and _leaves_room(graph, maker, axis == len(whole.shape) - 1)
+                and _leaves_room(graph, maker, of_channels)
             )
             if only and fits and free:
                 found[part.name] = RowSlice(whole.name, offset, pitch, whole.bytes - pitch + run)
@@ -103,11 +109,19 @@ def parts_of_rows(
     return found
 
 
-def _reads_rows(graph: Graph, node: Node) -> bool:
+def _reads_rows(graph: Graph, node: Node, part: str, of_channels: bool) -> bool:
     """Whether the kernel of a node can read rows at a pitch."""
-    return isinstance(node.op, ops.StridedSlice | ops.Split) and not view_sources(
-        graph.tensors, node
-    )
+    if isinstance(node.op, ops.StridedSlice | ops.Split):
+        return not view_sources(graph.tensors, node)
+    return of_channels and _is_of_channels(graph, node) and node.inputs.count(part) == 1
+
+
+def _is_of_channels(graph: Graph, node: Node) -> bool:
+    """Whether a node is a depthwise convolution with a filter for each of several channels."""
+    if type(node.op) is not ops.DepthwiseConv2D or node.op.multiplier > 1:
+        return False
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    return x.shape[3] > 1 and w.data is not None and {x.dtype, w.dtype} in _PITCHED
 
 
 def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
@@ -119,9 +133,10 @@ def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
         image, picks = (graph.tensors[name or ""] for name in node.inputs)
         return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
     if type(node.op) is ops.Conv2D:
-        types = {graph.tensors[name or ""].dtype for name in node.inputs[:2]}
-        return types in ({DType.F32}, {DType.F16}, {DType.I8}, {DType.U8})
-    return isinstance(node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D)
+        return {graph.tensors[name or ""].dtype for name in node.inputs[:2]} in _PITCHED
+    return _is_of_channels(graph, node) or isinstance(
+        node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D
+    )
 
 
 def _same_quantization(x: Tensor, y: Tensor) -> bool:

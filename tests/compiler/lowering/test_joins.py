@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Padding
 from edgekit.host.compiler.ir.views import parts_of_rows
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.kb.targets.board import load_board, load_profile
+from tests.support.joined_graphs import HALF_OF_16, csp_block, ghost_block
 from tests.support.kernel_runs import build, check, run_here, x86_params
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
@@ -133,39 +134,24 @@ def test_transposes_are_made_in_their_place_along_any_axis(board, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
 
 
-def _csp(dtype: DType, of: Operator | None = None) -> Graph:
-    """Half of a convolution's channels, a convolution of them, and all: the end of a CSP block."""
-    rng = np.random.default_rng(2)
-    q = quant(0.05, -3) if dtype is DType.I8 else None
-    scale = quant(np.full(16, 0.01)) if q else None
-    shapes = {"x": (1, 5, 7, 16), "all": (1, 5, 7, 16), "half": (1, 5, 7, 8), "more": (1, 5, 7, 8)}
-    tensors = {name: Tensor(name, shape, dtype, q) for name, shape in shapes.items()}
-    tensors["first"] = Tensor("first", (1, 5, 7, 8), dtype, q)
-    tensors["y"] = Tensor("y", (1, 5, 7, 24), dtype, q)
-    for name, shape in (("w", (16, 1, 1, 16)), ("v", (8, 3, 3, 8))):
-        data = rng.integers(-127, 128, shape) if q else rng.standard_normal(shape)
-        some = quant(np.full(shape[0], 0.01)) if scale else None
-        tensors[name] = Tensor(name, shape, dtype, some, data.astype(dtype.numpy))
-    cut = of or ops.Split(3, (8, 8))
-    outs = ("first", "half") if isinstance(cut, ops.Split) else ("half",)
-    nodes = (
-        Node("all", ops.Conv2D(), ("x", "w", None), ("all",)),
-        Node("cut", cut, ("all",), outs),
-        Node("more", ops.Conv2D(padding=_SAME), ("half", "v", None), ("more",)),
-        Node("y", ops.Concat(3), ("all", "more"), ("y",)),
-    )
-    kept = {name: t for name, t in tensors.items() if name != "first" or name in outs}
-    return Graph("csp", kept, nodes, ("x",), ("y",))
-
-
-@pytest.mark.parametrize(
-    "cut", [None, ops.StridedSlice((0, 0, 0, 8), (1,) * 4, (1, 5, 7, 8), (1, 5, 7, 8))]
-)
+@pytest.mark.parametrize("cut", [None, HALF_OF_16])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
 @pytest.mark.parametrize("board", x86_params())
 def test_slices_read_parts_where_they_were_made(board, dtype, cut, tmp_path):
-    graph = _csp(dtype, cut)
+    graph = csp_block(dtype, cut)
     assert parts_of_rows(graph).keys() == {"all", "more"}
+    steps = {s.name: s for s in lower(graph, board).lowered.steps}
+    assert "y" not in steps or not steps["y"].calls
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
+
+
+@pytest.mark.parametrize(("window", "channels"), [(3, 24), (5, 7), (9, 20)])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
+@pytest.mark.parametrize("board", x86_params())
+def test_depthwise_convolutions_read_and_write_in_place(board, dtype, window, channels, tmp_path):
+    graph = ghost_block(dtype, window, channels)
+    assert parts_of_rows(graph).keys() == {"first", "cheap"}
     steps = {s.name: s for s in lower(graph, board).lowered.steps}
     assert "y" not in steps or not steps["y"].calls
     inputs = inputs_of(graph)
@@ -174,5 +160,5 @@ def test_slices_read_parts_where_they_were_made(board, dtype, cut, tmp_path):
 
 def test_a_slice_of_rows_is_no_view_of_a_part():
     """Two rows of an image are one run of bytes, but not within a wider one."""
-    rows = ops.StridedSlice((0, 0, 0, 0), (1,) * 4, (1, 2, 7, 16), (1, 2, 7, 16))
-    assert parts_of_rows(_csp(DType.F32, rows)).keys() == {"more"}
+    rows = ops.StridedSlice((0, 0, 0, 0), (1,) * 4, (1, 2, 13, 16), (1, 2, 13, 16))
+    assert parts_of_rows(csp_block(DType.F32, rows)).keys() == {"more"}

@@ -124,11 +124,16 @@ def _common_fields(
 ) -> dict[str, Field]:
     dtype = ctx.tensor(node.outputs[0]).dtype
     block, rows = _block_channels(ctx, dtype), rows_at_once(ctx, node, window, dtype)
+    pitch = ctx.pitch(source.tensor) if source.tensor == node.inputs[0] else window.x[3]
+    look_up = ctx.look_ups.get(node.name)
+    out = node.outputs[0] if look_up is None else look_up.out
     return {
         "win": window.fields,
+        "x_pitch": pitch,
+        "pitch": ctx.pitch(out),
         "x": source,
         "weights": ctx.weights.add(_pack_taps(weights.reshape(-1, weights.shape[3]), block)),
-        "border": ctx.weights.add_filled(border, window.x[2] * window.x[3]),
+        "border": ctx.weights.add_filled(border, window.x[2] * pitch),
         "y": Value(node.outputs[0]),
         "strip": _tiles_per_strip(ctx, window, rows, dtype),
     }

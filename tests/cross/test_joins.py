@@ -1,0 +1,48 @@
+"""Convolutions that read and write parts of concatenations, under qemu."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.ir.views import parts_of_rows
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import HALF, cores, half_board
+from tests.support.half_graphs import check_half, in_half
+from tests.support.joined_graphs import csp_block, ghost_block
+from tests.support.kernel_runs import build, check
+from tests.support.op_graphs import inputs_of
+
+pytestmark = pytest.mark.cross
+_BLOCKS = {
+    "csp": csp_block,
+    "ghost": lambda dtype: ghost_block(dtype, 3, 24),
+    "ghost of many taps": lambda dtype: ghost_block(dtype, 9, 7),
+}
+
+
+def _run(graph, board, machine, folder):
+    inputs = inputs_of(graph)
+    runs = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = machine.run(build(graph, board, folder / "release"), runs, folder)
+    return inputs, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}
+
+
+@pytest.mark.parametrize("block", _BLOCKS)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
+@pytest.mark.parametrize("board", cores("a53", "a57", "a7", "rv64gcv"))
+def test_parts_are_read_and_written_in_place(board, dtype, block, virtual_board, tmp_path):
+    graph = _BLOCKS[block](dtype)
+    inputs, made = _run(graph, load_board(board), virtual_board(board), tmp_path)
+    check(graph, made, inputs)
+
+
+@pytest.mark.parametrize("block", _BLOCKS)
+@pytest.mark.parametrize("core", ["a76"])
+def test_halves_are_read_and_written_in_place(core, block, virtual_board, tmp_path):
+    profile, cpu = HALF[core]
+    graph = in_half(_BLOCKS[block](DType.F32))
+    assert len(parts_of_rows(graph)) == 2
+    inputs, made = _run(graph, half_board(profile), virtual_board(profile, cpu), tmp_path)
+    check_half(graph, made, inputs)

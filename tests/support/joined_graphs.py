@@ -1,0 +1,81 @@
+"""Blocks of detectors whose convolutions write into a concatenation that is not their only
+reader."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops import Silu
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Padding, Tensor
+from tests.support.op_cases import quant
+
+SIZE = (9, 13)
+HALF_OF_16 = ops.StridedSlice((0, 0, 0, 8), (1,) * 4, (1, *SIZE, 8), (1, *SIZE, 8))
+
+
+class _Builder:
+    """Appends nodes to a graph whose images all have SIZE, and one scale if they have 8 bits."""
+
+    def __init__(self, dtype: DType, seed: int) -> None:
+        self.dtype = dtype
+        self.quant = quant(0.05, -3) if dtype is DType.I8 else None
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self._rng = np.random.default_rng(seed)
+
+    def image(self, name: str, channels: int) -> str:
+        self.tensors[name] = Tensor(name, (1, *SIZE, channels), self.dtype, self.quant)
+        return name
+
+    def weights(self, name: str, *shape: int) -> str:
+        if self.quant is None:
+            data = self._rng.standard_normal(shape).astype(np.float32)
+            self.tensors[name] = Tensor(name, shape, self.dtype, None, data)
+            return name
+        scales = quant(np.full(shape[-1 if shape[0] == 1 and shape[1] > 1 else 0], 0.01))
+        data = self._rng.integers(-127, 128, shape).astype(np.int8)
+        self.tensors[name] = Tensor(name, shape, self.dtype, scales, data)
+        return name
+
+    def add(self, op: Operator, inputs: tuple[str | None, ...], *outputs: str) -> None:
+        self.nodes.append(Node(outputs[0], op, inputs, outputs))
+
+    def graph(self, name: str) -> Graph:
+        return Graph(name, self.tensors, tuple(self.nodes), ("x",), ("y",))
+
+
+def csp_block(dtype: DType, cut: Operator | None = None) -> Graph:
+    """Half of a convolution's 16 channels, a convolution of that half, and all together."""
+    to = _Builder(dtype, seed=2)
+    images = {"x": 16, "all": 16, "half": 8, "more": 8, "y": 24}
+    for name, channels in images.items():
+        to.image(name, channels)
+    to.add(ops.Conv2D(), ("x", to.weights("w", 16, 1, 1, 16), None), "all")
+    if cut is None:
+        to.add(ops.Split(3, (8, 8)), ("all",), to.image("first", 8), "half")
+    else:
+        to.add(cut, ("all",), "half")
+    around = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+    to.add(around, ("half", to.weights("v", 8, 3, 3, 8), None), "more")
+    to.add(ops.Concat(3), ("all", "more"), "y")
+    return to.graph("csp")
+
+
+def ghost_block(dtype: DType, window: int, channels: int) -> Graph:
+    """A convolution, a depthwise convolution of it, and both together; a window of 9 has no kernel
+    of its own."""
+    to = _Builder(dtype, seed=3)
+    images = {"x": 8, "first": channels, "cheap": channels, "y": 2 * channels}
+    for name, count in images.items():
+        to.image(name, count)
+    to.add(ops.Conv2D(), ("x", to.weights("w", channels, 1, 1, 8), None), "first")
+    op = ops.DepthwiseConv2D(padding=Padding(*[window // 2] * 4))
+    if dtype is DType.F32:
+        op = dataclasses.replace(op, epilogue=Silu())
+    weights = to.weights("v", 1, window, window, channels)
+    to.add(op, ("first", weights, None), "cheap")
+    to.add(ops.Concat(3), ("first", "cheap"), "y")
+    return to.graph("ghost")
