@@ -13,6 +13,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Padding
 from tests.support.op_cases import quant
 
 SIZE = (9, 13)
+EVERY_SECOND = ops.StridedSlice((0, 0, 0, 0), (1, 1, 1, 2), (1, *SIZE, 8), (1, *SIZE, 8))
 HALF_OF_16 = ops.StridedSlice((0, 0, 0, 8), (1,) * 4, (1, *SIZE, 8), (1, *SIZE, 8))
 
 
@@ -62,6 +63,22 @@ def csp_block(dtype: DType, cut: Operator | None = None) -> Graph:
     to.add(around, ("half", to.weights("v", 8, 3, 3, 8), None), "more")
     to.add(ops.Concat(3), ("all", "more"), "y")
     return to.graph("csp")
+
+
+def shuffled_block(dtype: DType, cut: Operator | None = None) -> Graph:
+    """Every second of 16 channels, or the first half of them, and a convolution of the rest."""
+    to = _Builder(dtype, seed=4)
+    images = {"x": 16, "half": 8, "rest": 8, "more": 24, "y": 32}
+    for name, channels in images.items():
+        to.image(name, channels)
+    if cut is None:
+        to.add(ops.Split(3, (8, 8)), ("x",), "half", "rest")
+    else:
+        to.add(cut, ("x",), "half")
+        to.add(dataclasses.replace(cut, begin=(0, 0, 0, 1)), ("x",), "rest")
+    to.add(ops.Conv2D(), ("rest", to.weights("w", 24, 1, 1, 8), None), "more")
+    to.add(ops.Concat(3), ("half", "more"), "y")
+    return to.graph("shuffled")
 
 
 def ghost_block(dtype: DType, window: int, channels: int) -> Graph:

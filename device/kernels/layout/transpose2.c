@@ -10,30 +10,45 @@ typedef elem line_t __attribute__((vector_size(SIDE * sizeof(elem))));
 #define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 
-/* Interleaving rows i and i + 4 three times transposes the block. */
-EK_INLINE void block(const elem *x, long step, elem *y, long width) {
+/* Interleaving rows i and i + rows / 2 as often as rows can be halved transposes 2, 4 or 8 rows of
+ * 8 values; lines of the result are stored `width` apart. */
+EK_INLINE void block(const int rows, const elem *x, long step, elem *y, long width) {
     line_t v[SIDE], w[SIDE];
     EK_UNROLL
-    for (int i = 0; i < SIDE; i++)
+    for (int i = 0; i < rows; i++)
         memcpy(&v[i], x + i * step, sizeof v[i]);
     EK_UNROLL
-    for (int round = 0; round < 3; round++) {
+    for (int half = rows; half > 1; half /= 2) {
         EK_UNROLL
-        for (int i = 0; i < SIDE / 2; i++) {
-            w[2 * i] = LOW(v[i], v[i + SIDE / 2]);
-            w[2 * i + 1] = HIGH(v[i], v[i + SIDE / 2]);
+        for (int i = 0; i < rows / 2; i++) {
+            w[2 * i] = LOW(v[i], v[i + rows / 2]);
+            w[2 * i + 1] = HIGH(v[i], v[i + rows / 2]);
         }
-        memcpy(v, w, sizeof v);
+        memcpy(v, w, rows * sizeof *v);
     }
     EK_UNROLL
-    for (int i = 0; i < SIDE; i++)
+    for (int i = 0; i < rows; i++)
         memcpy(y + i * width, &v[i], sizeof v[i]);
 }
 
 static void one_by_one(const elem *x, long step, long rows, long columns, elem *y, long width) {
-    for (long j = 0; j < columns; j++)
-        for (long i = 0; i < rows; i++)
+    if (rows > columns) {
+        for (long j = 0; j < columns; j++)
+            for (long i = 0; i < rows; i++)
+                y[j * width + i] = x[i * step + j];
+        return;
+    }
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++)
             y[j * width + i] = x[i * step + j];
+}
+
+/* A matrix of few rows, as of channels that are shuffled. */
+EK_INLINE void wide(const int rows, const elem *x, long step, long columns, elem *y) {
+    long j = 0;
+    for (; j + SIDE <= columns; j += SIDE)
+        block(rows, x + j, step, y + j * rows, SIDE);
+    one_by_one(x + j, step, rows, columns - j, y + j * rows, rows);
 }
 
 /* Task: one tile. */
@@ -47,6 +62,14 @@ void NAME(const void *args, long begin, long end) {
         const long columns = ek_min(EK_TRANSPOSE_TILE, a->columns - column);
         const elem *x = (const elem *)(const void *)a->x + matrix + row * a->columns + column;
         elem *y = (elem *)(void *)a->y + matrix + column * a->rows + row;
+        if (a->rows == 2) {
+            wide(2, x, a->columns, columns, y);
+            continue;
+        }
+        if (a->rows == 4) {
+            wide(4, x, a->columns, columns, y);
+            continue;
+        }
         if (rows < SIDE || columns < SIDE) {
             one_by_one(x, a->columns, rows, columns, y, a->rows);
             continue;
@@ -55,7 +78,7 @@ void NAME(const void *args, long begin, long end) {
         for (long j = 0; j < columns; j += SIDE)
             for (long i = 0; i < rows; i += SIDE) {
                 const long up = ek_min(i, rows - SIDE), left = ek_min(j, columns - SIDE);
-                block(x + up * a->columns + left, a->columns, y + left * a->rows + up, a->rows);
+                block(SIDE, x + up * a->columns + left, a->columns, y + left * a->rows + up, a->rows);
             }
     }
 }

@@ -69,8 +69,8 @@ def parts_of_rows(
 ) -> dict[str, RowSlice]:
     """Tensors that can be written directly into a concatenation.
 
-    Their producers must support a row pitch: some of channels, transposes of any axes. So must
-    other readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the
+    Their producers must support a row pitch: some of channels, moves of any axes. So must other
+    readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the
     node whose kernel includes them;
     nodes in `alone` have kernels without a pitch argument.
     """
@@ -112,8 +112,14 @@ def parts_of_rows(
 def _reads_rows(graph: Graph, node: Node, part: str, of_channels: bool) -> bool:
     """Whether the kernel of a node can read rows at a pitch."""
     if isinstance(node.op, ops.StridedSlice | ops.Split):
-        return not view_sources(graph.tensors, node)
+        return _copies_rows(graph, node)
     return of_channels and _is_of_channels(graph, node) and node.inputs.count(part) == 1
+
+
+def _copies_rows(graph: Graph, node: Node) -> bool:
+    """Whether a slice or split is a copy that keeps all axes."""
+    keeps = not isinstance(node.op, ops.StridedSlice) or node.op.shape == node.op.extent
+    return keeps and not view_sources(graph.tensors, node)
 
 
 def _is_of_channels(graph: Graph, node: Node) -> bool:
@@ -127,6 +133,8 @@ def _is_of_channels(graph: Graph, node: Node) -> bool:
 def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
     if isinstance(node.op, ops.Transpose):
         return True
+    if isinstance(node.op, ops.StridedSlice | ops.Split):
+        return _copies_rows(graph, node)
     if not of_channels:
         return False
     if isinstance(node.op, ops.Gather):

@@ -12,7 +12,13 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Padding
 from edgekit.host.compiler.ir.views import parts_of_rows
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.kb.targets.board import load_board, load_profile
-from tests.support.joined_graphs import HALF_OF_16, csp_block, ghost_block
+from tests.support.joined_graphs import (
+    EVERY_SECOND,
+    HALF_OF_16,
+    csp_block,
+    ghost_block,
+    shuffled_block,
+)
 from tests.support.kernel_runs import build, check, run_here, x86_params
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
@@ -154,6 +160,16 @@ def test_depthwise_convolutions_read_and_write_in_place(board, dtype, window, ch
     assert parts_of_rows(graph).keys() == {"first", "cheap"}
     steps = {s.name: s for s in lower(graph, board).lowered.steps}
     assert "y" not in steps or not steps["y"].calls
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
+
+
+@pytest.mark.parametrize("cut", [None, EVERY_SECOND])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
+@pytest.mark.parametrize("board", x86_params())
+def test_slices_are_made_in_their_place(board, dtype, cut, tmp_path):
+    graph = shuffled_block(dtype, cut)
+    assert parts_of_rows(graph).keys() == {"half", "more"}
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 

@@ -12,6 +12,7 @@ from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here
+from tests.support.op_cases import quant
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 _LOCAL = load_board("local")
@@ -45,6 +46,16 @@ def test_outputs_may_be_inputs_constants_views_and_each_other(tmp_path):
     np.testing.assert_array_equal(made["flat"], x.reshape(6))
     np.testing.assert_array_equal(made["sum"], 3 * x.reshape(6))
     np.testing.assert_array_equal(made["x"], x)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 29), (2, 4, 9), (5, 9, 3)])
+def test_shuffles_of_bytes_move_every_value(shape, tmp_path):
+    x = tensor(shape, DType.I8, quant(0.1, 0))
+    graph = graph_of([Case(ops.Transpose((0, 2, 1)), (x,), x.quant)])
+    inputs = inputs_of(graph)
+    made = run_here(build(graph, _LOCAL, tmp_path), inputs)
+    want = inputs[graph.inputs[0]].transpose(0, 2, 1)
+    np.testing.assert_array_equal(made[graph.outputs[0]], want)
 
 
 def test_panels_hold_every_weight_once():

@@ -10,6 +10,8 @@ from edgekit.device.runtime.kernel_facts import COPY_DIMS
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
+_SHORT = 8  # iterations
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -43,11 +45,13 @@ def _merge_dims(
             merged[-1] = (merged[-1][0] * d, a, b)
         else:
             merged.append((d, a, b))
+    # Long innermost loops cost less per run; the first dimension is divided among threads.
+    if len(merged) > 2 and merged[-1][0] < _SHORT <= merged[-2][0]:
+        merged[-2:] = merged[:-3:-1]
     if len(merged) > COPY_DIMS:
         raise UnsupportedFormError(
             f"moving data over {len(merged)} dimensions (at most {COPY_DIMS})"
         )
-    # The first dimension is divided among threads.
     first = merged[0] if merged else (1, 0, 0)
     return _Rows([first, *[(1, 0, 0)] * (COPY_DIMS - max(len(merged), 1)), *merged[1:]], run)
 

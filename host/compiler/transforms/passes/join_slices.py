@@ -61,25 +61,21 @@ def _joined(users: Users, names: Sequence[str | None], axis: int) -> tuple[str |
 def _slice(users: Users, name: str | None, axis: int) -> _Slice | None:
     """The slice of an axis that a tensor is, if its values are stored as its source's are."""
     node = users.producer.get(name or "")
-    if node is None or node.inputs[0] is None:
+    if node is None or not isinstance(node.op, Split | StridedSlice):
         return None
-    tensors = users.graph.tensors
-    source, part = tensors[node.inputs[0]], tensors[name or ""]
+    source, part = (users.graph.tensors[t or ""] for t in (node.inputs[0], name))
     if source.quant != part.quant:
         return None
-    if isinstance(node.op, Split):
+    op = node.op
+    if isinstance(op, Split):
         at = node.outputs.index(part.name)
-        begin = sum(node.op.sizes[:at])
-        taken = _Slice(source.name, begin, begin + node.op.sizes[at])
-        return taken if node.op.axis == axis else None
-    if not isinstance(node.op, StridedSlice):
-        return None
-    op, start = node.op, node.op.begin[axis : axis + 1]
+        begin, size = sum(op.sizes[:at]), op.sizes[at]
+        return _Slice(source.name, begin, begin + size) if op.axis == axis else None
     others = source.shape[:axis] + source.shape[axis + 1 :]
     entire = op.extent[:axis] + op.extent[axis + 1 :] == others
-    if not start or not entire or {*op.stride} != {1} or op.shape != op.extent:
+    if axis >= len(op.begin) or not entire or {*op.stride} != {1} or op.shape != op.extent:
         return None
-    return _Slice(source.name, start[0], start[0] + op.extent[axis])
+    return _Slice(source.name, op.begin[axis], op.begin[axis] + op.extent[axis])
 
 
 def _only_part(users: Users, node: Node) -> dict[str, Node | None] | None:
