@@ -140,7 +140,8 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
         columns.source = source;
         columns.stored = from;
         columns.scales = narrow_scales(a->scales, channel);
-        from += source == F32_WIDE ? 0 : nv * EK_VL * rows->length;
+        if (source != F32_WIDE)
+            from += nv * EK_VL * rows->length;
 #endif
         w = f32_rows(mr, nv, 0, acc, x, columns, rows->length);
     }

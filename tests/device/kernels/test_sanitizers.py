@@ -33,6 +33,7 @@ from tests.support.gemm_cases import (
 from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import VARIANTS, check
+from tests.support.narrow_cases import narrow_cases
 from tests.support.nna_graphs import layers, products
 from tests.support.op_cases import Case, quant, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
@@ -95,6 +96,13 @@ def test_stems_of_padded_lines_stay_in_bounds(driver, tmp_path):
     assert sum("CHW_LINES" in dict(kernel.macros) for kernel in kernels) >= 3
     inputs = inputs_of(graph)
     check(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
+
+
+def test_narrow_weights_stay_in_bounds(driver, tmp_path):
+    simd = usable("sse2")
+    graph = graph_of(narrow_cases("s8"))
+    inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
 @pytest.mark.parametrize("run", [2, 4])
