@@ -78,7 +78,8 @@ void NAME(const void *args, long begin, long end) {
         for (long j = 0; j < columns; j += SIDE)
             for (long i = 0; i < rows; i += SIDE) {
                 const long up = ek_min(i, rows - SIDE), left = ek_min(j, columns - SIDE);
-                block(SIDE, x + up * a->columns + left, a->columns, y + left * a->rows + up, a->rows);
+                block(SIDE, x + up * a->columns + left, a->columns, y + left * a->rows + up,
+                      a->rows);
             }
     }
 }
