@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -261,11 +262,13 @@ def compile_bundle(
     options: CompileOptions = DEFAULT_OPTIONS,
     html: Path | None = None,
     profile: BoardProfile | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Bundle:
     """Compiles `model` for `board` with progress output and signs the bundle. Writes the choices
     and their reasons to `explain`, and to `html` as a page that includes estimated times.
 
-    `profile` is the profile to compile for (default: that of `board`).
+    `profile` is the profile to compile for (default: that of `board`). `before` is called if the
+    compiler has to run, and may raise what speaks against it.
     """
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import atomic_write
@@ -278,7 +281,7 @@ def compile_bundle(
     if explain is not None:
         _check_target(explain, model)
     asked = explain is not None or html is not None
-    busy = working(f"compiling {model.name} for {board}")
+    busy = _after(before, working(f"compiling {model.name} for {board}"))
     found = compiled(model, profile, options, counter, asked, busy)
     _print_notes(model, found)
     bundle, explained = sign_bundle(found.bundle), found.explained or {}
@@ -287,6 +290,14 @@ def compile_bundle(
     explanations = [explained, *explained.get("variants", ())]
     write_pages(html, None, lambda: _report_of(bundle.manifest.id, profile.name, explanations))
     return bundle
+
+
+@contextmanager
+def _after(before: Callable[[], None] | None, busy: AbstractContextManager[None]) -> Iterator[None]:
+    if before is not None:
+        before()
+    with busy:
+        yield
 
 
 def unsigned_bundle(file: Path, board: str, counter: int | None, options: CompileOptions) -> Bundle:
@@ -337,12 +348,14 @@ def load_bundle(
     counter: int | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     explain: Path | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Bundle:
-    """The bundle in `file`, or the one compiled from the model in it."""
+    """The bundle in `file`, or the one compiled from the model in it; `before` as in
+    `compile_bundle`."""
     from edgekit.host.deploy.bundle import Bundle
 
     if file_kind(file) is not FileKind.BUNDLE:
-        return compile_bundle(file, board, counter or 0, explain, options)
+        return compile_bundle(file, board, counter or 0, explain, options, before=before)
     if explain or not options.is_default:
         raise InputError(
             f"{file}: expected a model to compile with {', '.join(option_names())} or --explain, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -312,10 +313,18 @@ class _Work:
         tensors = job.output and Path(job.output).suffix.lower() not in FORMS
         if not (streams or tensors or job.top):
             options = _guessing_task(options, model, [*job.files])
-        bundle = load_bundle(model, device.profile, options=options)
+        before = partial(self._check_by_file, model, options)
+        bundle = load_bundle(model, device.profile, options=options, before=before)
         if not (streams or self.video):
             job.check(bundle.manifest.every_variant(), bundle.manifest.task)
         put_into_service(device, bundle)
+
+    def _check_by_file(self, model: Path, options: CompileOptions) -> None:
+        """Raises InputError for inputs that cannot fit, before the compiler works for minutes."""
+        from edgekit.host.compiler.tasks import planned
+
+        if not (self.streaming.wanted or self.video) and self.job.shown:
+            self.job.check_early(planned(model, options))
 
 
 def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> CompileOptions:

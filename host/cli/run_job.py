@@ -41,6 +41,7 @@ from edgekit.host.compiler.inputs import (
     DRAWN,
     InputOptions,
     ModelNotes,
+    is_array,
     is_picture,
     is_sound,
     is_text,
@@ -50,6 +51,7 @@ from edgekit.host.compiler.inputs import (
     read_texts,
     upright_picture,
 )
+from edgekit.host.compiler.tasks import PlannedVariant
 from edgekit.host.deploy.release import InferenceSession, variants_of_signature
 from edgekit.host.errors import InputError
 
@@ -91,7 +93,7 @@ class RunJob:
         task = _task_for(task, variants[0])
         self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
         self._check_output(task)
-        for file in self.files[: 1 if self.truth else None]:
+        for file in self._first_files:
             if _speaks(task) and is_text(file):
                 read_phonemes(file)
                 continue
@@ -103,6 +105,36 @@ class RunJob:
                 read_texts(file, task)
             else:
                 read_inputs(file, variants, self._fitted_to(task))
+
+    @property
+    def _first_files(self) -> Sequence[Path]:
+        """All files, or the first of those with which results are compared."""
+        return self.files[: 1 if self.truth else None]
+
+    @property
+    def shown(self) -> bool:
+        """Whether some files are no arrays, which only a model with a task may take."""
+        return not all(map(is_array, self.files))
+
+    def check_early(self, known: PlannedVariant) -> None:
+        """Raises InputError for pictures, sounds and texts that cannot be read, or that do not fit
+        what a model's file says. `check` follows when the model is compiled."""
+        task = None if self.signature else known.task
+        if task is not None:
+            self._check_task(task, known, stateful=False)
+        if not self.signature:
+            self._check_output(task)
+        for file in self._first_files:
+            _check_form(task, file)
+            if is_sound(file):
+                read_sound(file, 1)
+            elif is_text(file) and not self.signature:
+                read_phonemes(file) if _speaks(task) else read_texts(file, task)
+            elif is_picture(file):
+                if len(known.inputs) == 1 and not self.signature:
+                    read_inputs(file, (known,), self._fitted_to(task))
+                else:
+                    upright_picture(file)
 
     def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
@@ -301,16 +333,18 @@ def _check_form(task: TaskSpec | None, file: Path) -> None:
     """Raises InputError for a picture where the model takes sound, and the other way round."""
     if task is None:
         return
-    (wanted, found), is_other = ("a sound (.wav)", "a picture"), is_picture(file)
-    if task.kind not in SOUNDS:
-        (wanted, found), is_other = ("a picture", "a sound"), is_sound(file)
-        if task.tokenizer:
-            return
-    if is_other:
+    found = next((name for name, fits in _FORMS.items() if fits(file)), "")
+    wanted = "a sound (.wav)" if task.kind in SOUNDS else "a picture"
+    if task.tokenizer or task.kind == SPEAK:
+        wanted = "a text (.txt)"
+    if found and found != wanted:
         raise InputError(
             f"{file}: expected {wanted} for a model with --task {task.kind}, found {found}; "
             "give it other input, or --task none for its tensors"
         )
+
+
+_FORMS = {"a picture": is_picture, "a sound (.wav)": is_sound, "a text (.txt)": is_text}
 
 
 def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:

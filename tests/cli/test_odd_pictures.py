@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
 _NAMES = ("red left", "red right", "green left", "green right")
@@ -75,3 +76,21 @@ def test_labels_of_another_length_are_refused(edgekit, sides, home):
     (home / "l.txt").write_text("p\nq\nr\ns")
     done = edgekit("run", sides, "--input", "a.png", "--labels", "l.txt")
     assert done.code == 0 and done.out.splitlines()[4].endswith("  p")
+
+
+def test_input_that_cannot_fit_is_refused_before_compiling(edgekit, home):
+    """The compiler, which takes minutes for large models, would tell what it finds."""
+    boxes = np.random.default_rng(0).random((1, 7, 126)).astype(np.float32)
+    path = detector(home, {"output0": boxes}, (64, 96), task="detect", names={0: "cat"})
+    (home / "sound.wav").write_bytes(b"RIFF")
+    (home / "words.txt").write_text("a cat\n")
+    (home / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    for name, expected in (
+        ("sound.wav", "expected a picture for a model with --task detect, found a sound (.wav)"),
+        ("words.txt", "expected a picture for a model with --task detect, found a text (.txt)"),
+        ("cut.png", "expected a picture that Pillow reads"),
+        ("none.png", "expected a file or folder with inputs, found nothing there"),
+    ):
+        done = edgekit("run", path, "--input", name)
+        assert done.code == 2 and len(done.err.splitlines()) == 1
+        assert f"{name}: {expected}" in done.err

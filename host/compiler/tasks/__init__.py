@@ -3,13 +3,16 @@
 from edgekit.host.compiler.tasks.dictation import variants_of
 from edgekit.host.compiler.tasks.find import class_count, with_task
 from edgekit.host.compiler.tasks.generate import with_chunks
+from edgekit.host.compiler.tasks.planned import PlannedVariant, planned
 from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.usual_shapes import import_for_task
 
 __all__ = [
+    "PlannedVariant",
     "Prepared",
     "class_count",
     "import_for_task",
+    "planned",
     "variants_of",
     "with_chunks",
     "with_task",
