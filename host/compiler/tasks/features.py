@@ -15,12 +15,24 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.sidecars import features_file, read_sidecar
+from edgekit.host.compiler.sidecars import (
+    CONFIG,
+    PIXELS,
+    config_folder,
+    features_file,
+    read_sidecar,
+)
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.hub import read_config, read_json
+from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from edgekit.host.compiler.tasks.prepared import free_name
 from edgekit.host.errors import InputError
 
 TABLE, _LIKE = "features", "like"
+_WHISPER, _WHISPER_BANDS = "whisper", (80, 128)
+_EXTRACTOR, _INPUT = "WhisperFeatureExtractor", "input_features"  # in files of Hugging Face
+_CLASSIFIES = "ForAudioClassification"  # the end of the names of architectures
+_RATE = 16000
 _SAMPLES = "samples"
 _MOST = 1 << 20
 _LEAST_PEAK = 1 / 32768
@@ -37,7 +49,7 @@ class Features:
     largest first.
     """
 
-    rate: int = 16000
+    rate: int = _RATE
     window: int = 480
     step: int = 160
     fft: int = 512
@@ -59,6 +71,16 @@ class Features:
         return self.window + (rows - 1) * self.step
 
 
+@dataclass(frozen=True)
+class WhisperFeatures:
+    """Those of Whisper, along as many samples as the model's input has frames. `normalize`: of
+    samples of mean 0 and variance 1."""
+
+    normalize: bool = False
+    labels: tuple[str, ...] = ()
+    rate: int = _RATE
+
+
 _TEN = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 _KNOWN = {
     # Of the reference of MLPerf Tiny, and its order of the classes.
@@ -71,7 +93,7 @@ _KNOWN = {
 }
 
 
-def stated_features(model: Path) -> Features | None:
+def stated_features(model: Path) -> Features | WhisperFeatures | None:
     """What the file next to the model says; None without one. Raises InputError."""
     file = features_file(model)
     data = read_sidecar(file)
@@ -86,13 +108,30 @@ def stated_features(model: Path) -> Features | None:
         return None
     own = dict(table)
     like = own.pop(_LIKE, "")
+    if like == _WHISPER:
+        return replace(WhisperFeatures(), **_typed(file, WhisperFeatures(), own))
     if like and like not in _KNOWN:
-        raise InputError(f"{file}: {_LIKE}: expected {' or '.join(_KNOWN)}, found {like!r}")
+        known = " or ".join((*_KNOWN, _WHISPER))
+        raise InputError(f"{file}: {_LIKE}: expected {known}, found {like!r}")
     return _checked(file, _KNOWN[like] if like else Features(), own)
 
 
-def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
-    kinds = {field.name: type(getattr(base, field.name)) for field in fields(Features)}
+def whisper_features(model: Path, graph: Graph) -> WhisperFeatures | None:
+    """What preprocessor_config.json and config.json next to a classifier of sounds say."""
+    folder = config_folder(model)
+    about, sound = read_json(folder / CONFIG), read_json(folder / PIXELS)
+    made = about.get("architectures")
+    classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
+    if not classifies or sound.get("feature_extractor_type") != _EXTRACTOR:
+        return None
+    if [*graph.inputs] != [_INPUT] or sound.get("sampling_rate", _RATE) != _RATE:
+        return None
+    return WhisperFeatures(sound.get("do_normalize") is True, read_config(model).labels)
+
+
+def _typed(file: Path, base: Features | WhisperFeatures, own: dict[str, Any]) -> dict[str, Any]:
+    """The values with the types of the fields of `base`. Raises InputError."""
+    kinds = {field.name: type(getattr(base, field.name)) for field in fields(base)}
     for key, value in own.items():
         kind = kinds.get(key)
         if kind is None:
@@ -105,7 +144,11 @@ def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
         if not fits:
             name = {tuple: "a list of texts", bool: "true or false"}.get(kind, "a number")
             raise InputError(f"{file}: {key}: expected {name}, found {value!r}")
-    made = replace(base, **own)
+    return own
+
+
+def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
+    made = replace(base, **_typed(file, base, own))
     numbers = (made.rate, made.window, made.step, made.fft, made.bands)
     half = made.rate / 2
     for wrong, expected in (
@@ -121,9 +164,11 @@ def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
     return made
 
 
-def on_samples(model: Path, graph: Graph, features: Features) -> Graph:
+def on_samples(model: Path, graph: Graph, features: Features | WhisperFeatures) -> Graph:
     """The graph with samples as input, f32 [1, n]. Raises InputError if the model's own input is
     not rows of these features."""
+    if isinstance(features, WhisperFeatures):
+        return _on_whisper(model, graph, features)
     tensor = graph.tensors[graph.inputs[0]]
     shape = [n for n in tensor.shape if n != 1]
     rows = math.prod(shape) // features.width
@@ -153,6 +198,23 @@ def on_samples(model: Path, graph: Graph, features: Features) -> Graph:
         nodes=(*nodes, *graph.nodes),
         inputs=(name,),
     )
+
+
+def _on_whisper(model: Path, graph: Graph, features: WhisperFeatures) -> Graph:
+    tensor = graph.tensors[graph.inputs[0]]
+    first, bands, frames = tensor.shape if len(tensor.shape) == 3 else (0, 0, 0)
+    fits = first == 1 and bands in _WHISPER_BANDS and tensor.dtype is DType.F32
+    if len(graph.inputs) != 1 or not fits:
+        raise InputError(
+            f"{model}: expected an input [1, {' or '.join(map(str, _WHISPER_BANDS))}, frames] for "
+            f"Whisper's features, found '{tensor.name}' {list(tensor.shape)}; change what "
+            f"{features_file(model).name} or {PIXELS} says"
+        )
+    name = free_name(graph, _SAMPLES)
+    hop = LogMel(features.rate, 0, bands).hop
+    front = log_mel(LogMel(features.rate, frames * hop, bands), name, tensor.name)
+    made, nodes = {**front.tensors, **graph.tensors}, (*front.nodes, *graph.nodes)
+    return replace(graph, tensors=made, nodes=nodes, inputs=(name,))
 
 
 def _rows(to: Appender, samples: str, rows: int, f: Features) -> str:

@@ -21,7 +21,7 @@ from edgekit.host.compiler.tasks.heads import (
     suppressed,
 )
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE
-from edgekit.host.compiler.tasks.sizes import ORIGINAL_SIZE, SCALE
+from edgekit.host.compiler.tasks.sizes import KERAS_SIZE, ORIGINAL_SIZE, SCALE
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
 _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
@@ -29,6 +29,7 @@ _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale them
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
+_KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _ROW = 7  # image, corners, class, score
 _LENGTH = "_length"  # names the number of rows that were found
@@ -187,6 +188,30 @@ def yolov4(ends: Ends) -> Iterator[Head]:
         return suppressed(to, wide, each, _V4_LIMITS)
 
     yield Head("yolov4", "outputs are those of YOLOv4", scores.shape[2], rows, _PIXELS)
+
+
+def keras_yolov3(ends: Ends) -> Iterator[Head]:
+    """YOLOv3 of keras-yolo3, as in the ONNX model zoo, with the size of the picture: boxes
+    [1, n, 4] (top, left, bottom, right) in its pixels and scores [1, classes, n] of all cells, and
+    which of them the file selects."""
+    plain = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    wide = [t for t in plain if len(t.shape) == 3 and t.shape[::2] == (1, 4)]
+    if len(plain) != 3 or not wide or KERAS_SIZE not in ends.graph.tensors:
+        return
+    boxes, *others = sorted(plain, key=lambda t: t is not wide[0])
+    scores = [t for t in others if len(t.shape) == 3 and t.shape[2] == boxes.shape[1]]
+    if len(scores) != 1 or all(t.dtype.is_float for t in others):
+        return
+    classes = scores[0].shape[1]
+
+    def rows(to: Appender) -> str:
+        sides = to.add_all(ops.Split(2, (1, 1, 1, 1)), to.floats(boxes.name))
+        top, left, bottom, right = sides
+        corners = to.add(ops.Concat(2), left, top, right, bottom)
+        return suppressed(to, corners, to.floats(scores[0].name), _KERAS_LIMITS)
+
+    what = "outputs are those of keras-yolo3 for the size of the picture"
+    yield Head("keras-yolov3", what, classes, rows, {**YOLO_PIXELS, "fill": 128})
 
 
 def _named(ends: Ends) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
+    keras_yolov3,
     rows_of_mmdeploy,
     rows_of_paddle,
     rows_of_yolov7,
@@ -60,6 +61,7 @@ _RECOGNIZERS = (
     rows_of_paddle,
     rows_of_mmdeploy,
     yolov4,
+    keras_yolov3,
 )
 
 

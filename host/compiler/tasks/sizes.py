@@ -10,12 +10,13 @@ import numpy as np
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Shape
 from edgekit.host.compiler.tasks.ends import InputImage, image_of
 
-ORIGINAL_SIZE, SCALE = "orig_target_sizes", "scale_factor"
+ORIGINAL_SIZE, SCALE, KERAS_SIZE = "orig_target_sizes", "scale_factor", "image_shape"
 _PAIR: Shape = (1, 2)
 # What an input of each name gets for a picture as large as the input. Boxes are then in its pixels.
 _VALUES: dict[str, Callable[[InputImage], tuple[float, ...]]] = {
     ORIGINAL_SIZE: lambda image: (image.width, image.height),  # RT-DETR, D-FINE, DEIM
     "im_shape": lambda image: (image.height, image.width),  # PaddleDetection
+    KERAS_SIZE: lambda image: (image.height, image.width),  # keras-yolo3
     SCALE: lambda _: (1, 1),
 }
 _MASK = "pixel_mask"  # 1 for each pixel that is not padding: Hugging Face's DETR

@@ -16,7 +16,12 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PIXELS, config_folder, features_file
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.dictation import without_decoder
-from edgekit.host.compiler.tasks.features import on_samples, stated_features
+from edgekit.host.compiler.tasks.features import (
+    WhisperFeatures,
+    on_samples,
+    stated_features,
+    whisper_features,
+)
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_wake_word
@@ -27,6 +32,7 @@ from edgekit.host.errors import InputError
 _RATE = 16000
 _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
+_BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
 _SCORES = "scores"
 # Models of features of sound, whose rows have so many numbers.
@@ -61,14 +67,20 @@ def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared 
 
     Raises InputError if the model does not fit the file.
     """
-    features = stated_features(path) if options.task in ("auto", "guess", KEYWORD) else None
+    if options.task not in ("auto", "guess", KEYWORD):
+        return None
+    features, name = stated_features(path), features_file(path).name
+    if features is None:
+        features, name = whisper_features(path, graph), PIXELS
     if features is None:
         return None
     found = [t for t in _tensors(graph, graph.outputs) if _length(t)]
     if len(found) != 1:
         raise _misfit(KEYWORD, graph)
-    name = features_file(path).name
-    made, scores = _as_shares(on_samples(path, graph, features), found[0])
+    given = on_samples(path, graph, features)
+    if isinstance(features, WhisperFeatures) and features.normalize:
+        given = _on_any_level(given)
+    made, scores = _as_shares(given, found[0])
     lists = [each for each in (read_label_file(path)[0], features.labels) if each]
     labels = next((each for each in lists if len(each) == _length(found[0])), ())
     spec = TaskSpec(KEYWORD, made.inputs[0], scores, labels=labels, rate=features.rate)
@@ -98,9 +110,13 @@ def features_of(shape: Sequence[int], dtype: str, count: int, stateful: bool) ->
 
 def _vad(graph: Graph, asked: bool) -> Prepared | None:
     """Silero's conventions: a window of samples, a state that is carried, and the sample rate; one
-    score."""
+    score, or two of which the second is that of speech."""
     sounds = [t for t in _tensors(graph, graph.inputs) if _length(t) in _FRAMES]
     scores = [t for t in _tensors(graph, graph.outputs) if t.shape and math.prod(t.shape) == 1]
+    both = [t for t in _tensors(graph, graph.outputs) if t.shape == _BOTH]
+    if not scores and len(both) == 1 and _is_share(graph, both[0].name):
+        graph, name = _second(graph, both[0].name)
+        scores = [graph.tensors[name]]
     states = [t for t in _tensors(graph, graph.inputs) if len(t.shape) == 3]
     known = bool(states or graph.states) or asked
     kept = [[(t.shape, t.dtype) for t in ends] for ends in (states, _tensors(graph, graph.outputs))]
@@ -111,6 +127,14 @@ def _vad(graph: Graph, asked: bool) -> Prepared | None:
     source = "because a window of samples and a state give one score"
     spec = TaskSpec(VAD, sounds[0].name, scores[0].name, labels=("speech",), rate=_RATE)
     return _told(graph, spec, source, "finds speech")
+
+
+def _second(graph: Graph, scores: str) -> tuple[Graph, str]:
+    """The graph with the second of two scores as an output, and its name."""
+    to = Appender(graph, _SCORES)
+    _, speech = to.add_all(ops.Split(1, (1, 1)), scores)
+    name = free_name(graph, _SCORES)
+    return to.with_output(speech, name), name
 
 
 def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:

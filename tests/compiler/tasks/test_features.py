@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import with_task
+from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from edgekit.host.errors import InputError
 from tests.support.onnx_models import model, node, save, value
 
@@ -86,17 +89,59 @@ def test_silence_has_features(tmp_path):
     np.testing.assert_allclose(found.reshape(49, 10), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_features_of_whisper_by_a_table_or_by_files_of_hugging_face(tmp_path, normalize):
+    nodes = [node("ReduceMean", ["input_features"], ["m"], axes=[2], keepdims=0),
+             node("Softmax", ["m"], ["y"])]  # fmt: skip
+    path = save(model(nodes, [value("input_features", [1, 80, 40])], ["y"], opset=13), tmp_path)
+    assert with_task(path, import_model(path), CompileOptions()).task is None
+    x = np.random.default_rng(0).normal(0.01, 0.1, (1, 6400)).astype(np.float32)
+    own = (x - x.mean()) / np.sqrt(x.var() + 1e-7) if normalize else x
+    rows = evaluate(log_mel(LogMel(16000, 6400, 80), "x", "rows"), {"x": own}).outputs["rows"]
+    powers = np.exp(rows[0].mean(1))
+    labels = {str(i): f"word {i}" for i in range(80)}
+    hub = {
+        "config.json": {
+            "architectures": ["WhisperForAudioClassification"], "model_type": "whisper",
+            "id2label": labels,
+        },
+        "preprocessor_config.json": {
+            "feature_extractor_type": "WhisperFeatureExtractor", "do_normalize": normalize,
+        },
+    }  # fmt: skip
+    flag = str(normalize).lower()
+    table = f'[features]\nlike = "whisper"\nnormalize = {flag}\nlabels = {list(labels.values())}\n'
+    for files in ({n: json.dumps(v) for n, v in hub.items()}, {"m.toml": table}):
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        made = with_task(path, import_model(path), CompileOptions())
+        assert made.task is not None and made.task.labels == tuple(labels.values())
+        (name,) = made.graph.inputs
+        found = evaluate(made.graph, {name: x}).outputs["y"]
+        np.testing.assert_allclose(found[0], powers / powers.sum(), rtol=1e-4)
+        for name in files:
+            (tmp_path / name).unlink()
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("[features", "m.toml: expected TOML, found"),
-        ('[features]\nlike = "kws"', "like: expected mlperf-tiny or hello-edge or speech-commands"),
+        (
+            '[features]\nlike = "kws"',
+            "like: expected mlperf-tiny or hello-edge or speech",
+        ),
         ("[features]\nmels = 40", "expected like, rate, window, .*, found 'mels'"),
         ('[features]\nstep = "20 ms"', "step: expected a number, found '20 ms'"),
         ("[features]\nwindow = 1024", "expected fft of at least window"),
         ("[features]\nhigh = 9000", "expected low and high frequencies up to 8000"),
         ("[features]\npeak = 1", "peak: expected true or false, found 1"),
         ("[features]\nlabels = [1]", "labels: expected a list of texts"),
+        (
+            '[features]\nlike = "whisper"',
+            r"expected an input \[1, 80 or 128, frames\]",
+        ),
+        ('[features]\nlike = "whisper"\nstep = 80', "expected like, normalize, .*, found 'step'"),
         ("[features]\nbands = 13", "rows of 13 numbers, as 'features' says, found 'x' .1, 49, 10."),
     ],
 )

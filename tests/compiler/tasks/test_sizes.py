@@ -10,7 +10,7 @@ import pytest
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
-from tests.support.detectors import detector
+from tests.support.detectors import best_boxes, detector, scattered
 from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (64, 96)
@@ -26,7 +26,7 @@ def _with_inputs(folder, inputs, nodes, outputs, constants):
     picture = value("images", [1, 3, *_SIZE])
     more = {**constants, "zero": np.zeros(1, np.float32)}
     made = model([*first, *nodes], [picture, *inputs], outputs, more, opset=13)
-    kinds = {"labels": 7, "count": 6}
+    kinds = {"labels": 7, "count": 6, "indices": 7}
     for each in made.graph.output:
         each.type.tensor_type.elem_type = kinds.get(each.name, 1)
     return save(made, folder)
@@ -157,6 +157,39 @@ def test_a_mask_of_pixels_is_full(tmp_path):
         if is_known:
             share = np.exp(8) / (np.exp(8) + np.exp(3) + 2 * np.exp(-5))
             same(rows_of(made), [(2, share, tuple(_CORNERS[1].tolist()))])
+
+
+@pytest.mark.parametrize("classes", [3, 80])
+def test_yolov3_of_keras_takes_height_and_width(tmp_path, classes):
+    """As in the ONNX model zoo: which of its boxes the file selects is a third output."""
+    rng = np.random.default_rng(classes)
+    boxes, scores = scattered(60, _SIZE, 3), (rng.random((60, classes)) ** 8).astype(np.float32)
+    corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+    relative = corners[None, :, [1, 0, 3, 2]] / [64, 96, 64, 96]
+    nodes = [
+        node("Concat", ["image_shape", "image_shape"], ["sides"], axis=1),
+        node("Unsqueeze", ["sides", "one"], ["unit"]),
+        node("Mul", ["relative", "unit"], ["wide"]),
+        node("Add", ["wide", "none"], ["boxes"]),
+        node("Add", ["own", "none"], ["scores"]),
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["found"]),
+        node("Unsqueeze", ["found", "zeroth"], ["indices"]),
+    ]
+    constants = {
+        "one": np.array([1]), "zeroth": np.array([0]), "most": np.array([20]),
+        "overlap": np.array([0.45], np.float32), "least": np.array([0.3], np.float32),
+        "relative": relative.astype(np.float32), "own": scores.T[None],
+    }  # fmt: skip
+    shape = [value("image_shape", [1, 2])]
+    outputs = ["boxes", "scores", "indices"]
+    path = _with_inputs(tmp_path, shape, nodes, outputs, constants)
+    made = prepared(path)
+    assert made.graph.inputs == ("images",) and made.task is not None
+    assert (made.task.fit, made.task.fill) == ("letterbox", 128)
+    assert len(made.task.labels) == (80 if classes == 80 else 0)
+    expected = best_boxes(boxes, scores, 0.3, 0.45, single=False)
+    assert len(expected) > 3
+    same(rows_of(made), expected[:100])
 
 
 @pytest.mark.parametrize("classes", [4, 91])
