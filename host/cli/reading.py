@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.device.runtime.agent.lines import Line, reading_task
+from edgekit.device.runtime.agent.lines import Line, page_task, reading_part, reading_task
 from edgekit.device.runtime.agent.pages import Crop, TextLine, read_line
 from edgekit.device.runtime.agent.task import OCR
 from edgekit.device.runtime.errors import InputError as DeviceInputError
@@ -39,14 +39,17 @@ class LineReader:
 
     def read(self, line: Crop, name: str) -> Line:
         """The text of a line of any length; `name` is that of its picture, for errors."""
-        task = reading_task(self.session.served.task, OCR)
-        spec = next(s for s in self.session.served.variants[0].inputs if s.name == task.input)
+        served = self.session.served
+        part = reading_part(served.variants)
+        task = page_task(served.task, part) or reading_task(served.task, OCR)
+        variant = part or served.variants[0]
+        spec = next(s for s in variant.inputs if s.name == task.input)
         options = self.options.for_task(task)
         width, height = picture_size(name, spec, options)
 
         def read(piece: Crop) -> Line:
             values = loaded_picture(_picture(piece), name, spec, options)
-            outputs, timings = self.session.run({spec.name: values})
+            outputs, timings = self.session.run({spec.name: values}, variant.signature)
             self.latencies_ms.append(timings.latency_ms)
             return self.session.line(outputs[task.output])
 
@@ -72,6 +75,13 @@ def recognizer_on(device: Board, wanted: str | None) -> Iterator[LineReader | No
         except DeviceInputError as error:
             raise InputError(f"--recognizer {wanted}: {error}") from None
         yield LineReader(session, InputOptions())
+
+
+def reader_within(session: InferenceSession) -> LineReader | None:
+    """What reads the lines that the release's own task finds."""
+    served = session.served
+    reads = page_task(served.task, reading_part(served.variants)) is not None
+    return LineReader(session, InputOptions()) if reads else None
 
 
 def crop_of(picture: Picture) -> Crop:

@@ -290,6 +290,7 @@ class _Work:
 
     def run(self, device: Board, where: tuple[int | None, str], as_json: bool) -> None:
         """Prints results, those of frames as they come; `where`: threads and cluster."""
+        from edgekit.host.cli.reading import reader_within
         from edgekit.host.cli.run_print import print_results
         from edgekit.host.cli.run_stream import FrameStream
         from edgekit.host.cli.run_video import watch
@@ -303,8 +304,11 @@ class _Work:
             if self.video is not None:
                 watch(self.video, self.job, session)
                 return
-            found = self.job.run(session)
-        print_results(device, session, self.job, found, as_json)
+            job = self.job
+            if job.recognizer is None and job.output is None and job.top is None:
+                job = replace(job, recognizer=reader_within(session))
+            found = job.run(session)
+        print_results(device, session, job, found, as_json)
 
     def _deploy(self, device: Board, model: Path) -> None:
         from edgekit.host.cli.boxes import FORMS

@@ -32,13 +32,13 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model, its files and those next to it, the profile, all
     options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
     a model that cannot be read."""
-    files = (model, decoder_file(model), options.float_model)
+    files = (model, decoder_file(model), options.float_model, options.recognizer)
     hashes = (model_hash(file) for file in files if file is not None)
+    models = (model, options.recognizer) if options.recognizer else (model,)
     given = (model.name, *hashes, repr(board), repr(options))
+    sidecars = map(_sidecars_digest, models)
     tables = (_tables_digest(data_folder() / name) for name in _TABLES)
-    return hash_parts(
-        *given, _sidecars_digest(model), _samples_digest(options.samples), *tables, kit_digest()
-    )
+    return hash_parts(*given, *sidecars, _samples_digest(options.samples), *tables, kit_digest())
 
 
 @functools.cache

@@ -39,6 +39,7 @@ from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunks, with_task
+from edgekit.host.compiler.tasks.page import joined
 from edgekit.host.compiler.toolchain.kernels import features_unit, shadow_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
@@ -124,7 +125,7 @@ def _compile_each(
     if len(known) > 1 and not options.signatures:
         note = f"signatures {', '.join(known)}; --signature compiles some of them"
         made[0] = replace(made[0], notes=(note, *made[0].notes))
-    return tuple(made)
+    return tuple(made) if options.recognizer is None else joined(made)
 
 
 @contextmanager

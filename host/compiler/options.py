@@ -233,6 +233,14 @@ class CompileOptions:
             release_only=True,
         ),
     )
+    recognizer: Path | None = field(
+        default=None,
+        metadata=cli_option(
+            "Model that reads the text in the boxes, for the same release.",
+            metavar="FILE",
+            release_only=True,
+        ),
+    )
     more_shapes: tuple[Shapes, ...] = ()  # of further variants in the same release
 
     def __post_init__(self) -> None:
@@ -255,6 +263,11 @@ class CompileOptions:
             raise InputError(
                 f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "
                 f"{GROUP_SIZES[-1]}, found {self.group_size}"
+            )
+        if self.recognizer is not None and (self.samples is not None or self.signatures[1:]):
+            raise InputError(
+                "--recognizer: expected it without --samples and --signature, found one; compile "
+                "the model that reads alone, and name it to run: --recognizer NAME"
             )
         self._check_shadow()
 

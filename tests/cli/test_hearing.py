@@ -321,6 +321,31 @@ def test_open_shapes_of_speech_are_those_of_silero(edgekit, home, last, samples)
     assert f"open shapes are input=1,{samples}, for a window of speech" in done.err
 
 
+def test_the_third_version_of_silero_gives_a_score_of_silence_first(edgekit, home):
+    nodes = [
+        node("Mul", ["input", "input"], ["squares"]),
+        node("ReduceMean", ["squares"], ["loud"], axes=[1], keepdims=1),
+        node("Sub", ["loud", "half"], ["level"]),
+        node("Mul", ["level", "gains"], ["both"]),
+        node("Sigmoid", ["both"], ["shares"]),
+        node("Reshape", ["shares", "shape"], ["output"]),
+        *(node("Add", [f"{n}0", "loud"], [f"{n}n"]) for n in "hc"),
+    ]
+    gains, half = np.array([[-9, 9]], np.float32), np.array([[0.5]], np.float32)
+    constants = {"gains": gains, "half": half, "shape": np.array([1, 2, 1])}
+    inputs = [value("input", [1, "sequence"]), *(value(f"{n}0", [2, 1, 64]) for n in "hc")]
+    outputs = ["output", "hn", "cn"]
+    path = save(model(nodes, inputs, outputs, constants, opset=13), home)
+    sound = np.zeros(16 * 1536)
+    sound[4 * 1536 : 10 * 1536] = np.tile([0.9, -0.9], 3 * 1536)
+    _wav(home / "x.wav", sound)
+    done = edgekit("run", path, "--input", "x.wav", "--json")
+    assert done.code == 0 and "open shapes are input=1,1536, for a window" in done.err
+    (heard,) = done.document["inputs"][0]["heard"]
+    assert heard["start"] == pytest.approx(4 * 1536 / _RATE - 0.03)
+    assert heard["end"] == pytest.approx(10 * 1536 / _RATE + 0.03)
+
+
 def test_features_that_a_file_states_are_computed_on_the_board(edgekit, home):
     """A model of 30 rows of 8 bands: the word is low or high by where the sound is loud."""
     weights = np.zeros((8, 3), np.float32)

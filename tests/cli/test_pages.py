@@ -61,6 +61,45 @@ def test_lines_are_read_in_their_order(edgekit, home):
 
 
 @pytest.mark.slow
+def test_a_release_holds_the_model_that_reads(edgekit, home):
+    path, page = _page(home)
+    (home / "r").mkdir()
+    reader = line_reader(home / "r")
+    done = edgekit("compile", path, "--recognizer", reader, "-o", "page.ekb")
+    assert done.code == 0, done.err
+    assert "reads a line of text, with the characters of" in done.err
+    done = edgekit("deploy", "page.ekb")
+    assert done.code == 0, done.err
+    expected = [_LINES[i][2] for i in (1, 0, 3, 2)]
+    done = edgekit("run", "--input", "page.png", "--json")
+    assert done.code == 0, done.err
+    (run,) = done.document["inputs"]
+    assert [line["text"] for line in run["lines"]] == expected
+    root = home.parent / "home/boards/local"
+    with open_on_board(root=root) as model:
+        assert [line._asdict() for line in model.read(page)] == run["lines"]
+        assert len(model.detect(page)) == 5
+        assert model.ocr(stripes(["c", "é"])).text == "cé"
+    answers = served(home, root, {"/read": (home / "page.png").read_bytes()})
+    assert json.loads(answers["/read"][1])["lines"] == run["lines"]
+
+
+def test_a_release_needs_a_model_that_finds_and_one_that_reads(edgekit, home):
+    path, _ = _page(home)
+    (home / "r").mkdir()
+    reader = line_reader(home / "r")
+    done = edgekit("compile", reader, "--recognizer", reader, "-o", "x.ekb")
+    assert done.code == 2
+    assert "--recognizer: expected it with a model that finds boxes, found ocr" in done.err
+    done = edgekit("compile", path, "--recognizer", path, "-o", "x.ekb")
+    assert done.code == 2 and "--task ocr: expected" in done.err
+    done = edgekit("compile", path, "--recognizer", "none.onnx", "-o", "x.ekb")
+    assert done.code == 2 and "none.onnx: " in done.err.splitlines()[-1]
+    done = edgekit("compile", path, "--recognizer", reader, "--samples", "s.npz", "-o", "x.ekb")
+    assert done.code == 2 and "--recognizer: expected it without --samples" in done.err
+
+
+@pytest.mark.slow
 def test_models_that_do_not_fit_are_refused(edgekit, home):
     path, _ = _page(home)
     reader = line_reader(home)

@@ -46,6 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "cluster": {"cluster": "big"},
     "shadow": {"shadow": 10, "weights": "int8"},
     "field_ranges": {"field_ranges": True, "weights": "int8"},
+    "recognizer": {"recognizer": Path("okay_nabu.tflite")},
     "float_model": {"float_model": Path("okay_nabu.tflite"), "shadow": 10},
     "more_shapes": {"more_shapes": ({"x": (1, 3)},)},
 }

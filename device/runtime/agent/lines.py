@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.strict import bad, each, file_keys
-from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, OCR, TRANSCRIBE, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    BGR,
+    BOXES,
+    CHARACTER_FIELDS,
+    LINE,
+    OCR,
+    READ,
+    TRANSCRIBE,
+    TaskSpec,
+)
 from edgekit.device.runtime.errors import InputError
 
 SCHEMA = "edgekit.characters/1"
+
+
+# How the picture of a line becomes an input (PaddleOCR).
+LINE_PIXELS: Mapping[str, Any] = {
+    "fit": LINE, "fill": 127, "channels": BGR, "mean": (127.5,), "scale": (127.5,),
+}  # fmt: skip
+
+
+class HasEnds(Protocol):
+    """A variant of a release."""
+
+    @property
+    def inputs(self) -> Tuple[TensorSpec, ...]: ...
+
+    @property
+    def outputs(self) -> Tuple[TensorSpec, ...]: ...
+
+    @property
+    def signature(self) -> str: ...
+
+
+Ends = TypeVar("Ends", bound=HasEnds)
 
 
 class Line(NamedTuple):
@@ -25,7 +57,8 @@ class Characters:
     classification)."""
 
     def __init__(self, manifest: Manifest, files: ReleaseFiles) -> None:
-        path = reading_task(manifest.task).characters
+        task = page_task(manifest.task, reading_part(manifest.every_variant()))
+        path = (task or reading_task(manifest.task)).characters
         self._known = ("", *characters_of(files.read(path), path))
 
     def line(self, values: Sequence[float]) -> Line:
@@ -39,6 +72,19 @@ class Characters:
                 scores.append(values[at + 1])
             before = number
         return Line("".join(found), sum(scores) / len(scores) if scores else 0.0)
+
+
+def reading_part(variants: Sequence[Ends]) -> Optional[Ends]:
+    """The variant that reads the lines of a page; None if the release has none."""
+    return next((v for v in variants if v.signature == READ), None)
+
+
+def page_task(task: Optional[TaskSpec], part: Optional[HasEnds]) -> Optional[TaskSpec]:
+    """The task of the variant that reads what the release's own task finds."""
+    if task is None or task.kind not in BOXES or part is None:
+        return None
+    ends = part.inputs[0].name, part.outputs[-1].name
+    return TaskSpec(OCR, *ends, characters=task.characters, **LINE_PIXELS)
 
 
 def characters_of(data: bytes, where: str) -> Sequence[str]:

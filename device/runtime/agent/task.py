@@ -16,6 +16,8 @@ TRANSCRIBE, SPEAK = "transcribe", "speak"
 # Signatures of a model for `transcribe` with an encoder, which hears a window of sound, and a
 # decoder, which gives the token behind those so far.
 LISTEN, WRITE = "listen", "write"
+# Signatures of a model that finds lines of text in a page, and of one that reads each.
+FIND, READ = "find", "read"
 PICTURES, HEARD = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
 SOUNDS = (*HEARD, TRANSCRIBE)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
@@ -50,7 +52,8 @@ class TaskSpec(Record):
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
     each class, f32. For `transcribe` the input is such a window, too, NORMALIZED if `fit` says so,
     and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`; with the
-    signatures LISTEN and WRITE, `characters` is agent/dictation.py's file.
+    signatures LISTEN and WRITE, `characters` is agent/dictation.py's file. For `detect` with the
+    signatures FIND and READ, `characters` is the file of READ.
 
     For `speak`, `input` takes the numbers of phonemes of a voice, agent/voice.py's file
     `characters`; `output` is samples, of which output `mask`, if there is one, says how many count.

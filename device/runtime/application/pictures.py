@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
-from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.lines import Line, page_task, reading_part
 from edgekit.device.runtime.agent.pages import Crop, read_line
 from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
@@ -61,7 +61,7 @@ def detect(loaded: Loaded, frame: Any, width: int, height: int) -> List[Box]:
     """See Model.detect."""
     task = _task_of(loaded, *BOXES)
     data, placed = _input_of(loaded, task, frame, width, height)
-    rows = loaded.run({task.input: data}, {}, "")[task.output]
+    rows = loaded.run({task.input: data}, {}, loaded.manifest.signature)[task.output]
     return boxes_of(_floats(rows), _output_of(loaded, task).shape[-1], task, placed)
 
 
@@ -127,12 +127,15 @@ def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
 
 def ocr(loaded: Loaded, frame: Any, width: int, height: int) -> Line:
     """See Model.ocr."""
-    task = _task_of(loaded, OCR)
-    rows, columns, _, _ = _extents(_spec_of(loaded.manifest.inputs, task.input))
+    part = reading_part(loaded.manifest.every_variant())
+    task = page_task(loaded.manifest.task, part) or _task_of(loaded, OCR)
+    signature, inputs = (part.signature, part.inputs) if part else ("", loaded.manifest.inputs)
+    spec = _spec_of(inputs, task.input)
+    rows, columns, _, _ = _extents(spec)
 
     def read(piece: Crop) -> Line:
-        data, _ = _input_of(loaded, task, *piece)
-        made = loaded.run({task.input: data}, {}, "")[task.output]
+        data, _ = _fitted(loaded, task, spec, *piece)
+        made = loaded.run({task.input: data}, {}, signature)[task.output]
         return loaded.characters().line(_floats(made))
 
     return read_line(crop_of(frame, width, height), columns / rows, read)
@@ -177,8 +180,14 @@ def _input_of(
     loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int
 ) -> Tuple[Any, Placed]:
     """The model's input from a picture, and the position of the picture in it."""
+    return _fitted(loaded, task, _spec_of(loaded.manifest.inputs, task.input), frame, width, height)
+
+
+def _fitted(
+    loaded: Loaded, task: TaskSpec, spec: TensorSpec, frame: Any, width: int, height: int
+) -> Tuple[Any, Placed]:
+    """The same of an input of any variant."""
     pixels, width, height = _pixels_of(frame, width, height)
-    spec = _spec_of(loaded.manifest.inputs, task.input)
     rows, columns, channels, planes = _extents(spec)
     placed = place((width, height), columns, rows, task.fit, task.zoom)
     made = (ctypes.c_char * spec.bytes)()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, Callable, ContextManager, List, Sequence, TypeVar
+from typing import Any, Callable, ContextManager, List, Optional, Sequence, TypeVar
 
 from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.agent.generate import sampling_of
@@ -108,10 +108,15 @@ class Results:
         return self._on_current(lambda loaded: speak(loaded, phonemes))
 
     def read(
-        self, frame: Any, recognizer: Results, width: int = 0, height: int = 0
+        self,
+        frame: Any,
+        recognizer: Optional[Results] = None,
+        width: int = 0,
+        height: int = 0,
     ) -> List[TextLine]:
         """The lines of text in the boxes that this model finds in a picture, in the order of
-        reading, as `recognizer.ocr` reads them; `frame` as in `detect`."""
+        reading, as `recognizer.ocr` reads them, by default this model's own; `frame` as in
+        `detect`."""
         page = pictures.crop_of(frame, width, height)
         boxes = self.detect(page.pixels, page.width, page.height)
-        return read_page(page, boxes, lambda part: recognizer.ocr(*part))
+        return read_page(page, boxes, lambda part: (recognizer or self).ocr(*part))

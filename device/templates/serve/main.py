@@ -140,9 +140,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if body is None:
             return None
         if task == "read":
-            if self.server.reader is None:
+            reader, own = self.server.reader, self.server.model.task
+            if reader is None and not (own and own.characters):
                 return self.answer(400, b"expected a server with --recognizer for /read\n")
-            work = functools.partial(work, recognizer=self.server.reader)
+            work = functools.partial(work, recognizer=reader)
 
         def look():
             nonlocal body

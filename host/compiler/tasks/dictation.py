@@ -32,6 +32,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.dictation_file import FILE, Dictated, read_dictation
 from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.log_mel import log_mel
+from edgekit.host.compiler.tasks.page import page_variants
 from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.splice import spliced
 from edgekit.host.errors import InputError
@@ -48,6 +49,8 @@ _TASKS = ("auto", "guess", TRANSCRIBE)
 def variants_of(path: Path, options: CompileOptions) -> tuple[CompileOptions, ...]:
     """The options of each variant of a model's release. Raises InputError for signatures that it
     has not, or that do not fit together."""
+    if options.recognizer is not None:
+        return page_variants(options)
     if is_dictation(path, options):
         known = {LISTEN: (_sound_input(path),), WRITE: (_TOKENS, POSITION)}
         if not options.shapes:

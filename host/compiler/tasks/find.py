@@ -17,6 +17,7 @@ from edgekit.device.runtime.agent.task import (
     OBB,
     PICTURES,
     POSE,
+    READ,
     SEGMENT,
     SOUNDS,
     STRETCH,
@@ -40,6 +41,7 @@ from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
+from edgekit.host.compiler.tasks.page import check_finder, part_of
 from edgekit.host.compiler.tasks.persons import vit_pose
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -70,6 +72,12 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
     InputError if the options name a task, or a head, that the outputs do not fit.
     """
+    if options.recognizer is not None:
+        file, own = part_of(path, options)
+        made = with_task(file, graph, own)
+        if options.signature != READ:
+            check_finder(made.task)
+        return made
     if is_gguf(read_start(path)):
         return generate_task(path, graph, options)
     if options.task == GENERATE:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.lines import SCHEMA
-from edgekit.device.runtime.agent.task import BGR, CLASSIFY, LINE, OCR, TaskSpec
+from edgekit.device.runtime.agent.lines import LINE_PIXELS, SCHEMA
+from edgekit.device.runtime.agent.task import CLASSIFY, OCR, TaskSpec
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import character_files, read_sidecar
@@ -27,11 +26,11 @@ FILE = "characters.json"  # in the release
 _OUTPUT = "characters"
 HEIGHTS = (32, 48, 64)  # pixels of a line
 _BLANKS = ("<blank>", "[blank]", "blank")  # lines that stand for no character
+_OLD_HEIGHT, _SINCE = 32, 3  # before that version of PP-OCR
+_PLAIN_CLS = re.compile(r"cls([-_](model|infer|inference|mobile))?|(model|inference)[-_]cls")
+_FOLDERS = 3  # around a file, whose names are read
 TURNED_SIZE = (48, 192)  # of the classifier of lines
 _TURNS = ("0 degrees", "180 degrees")
-_PIXELS: Mapping[str, Any] = {
-    "fit": LINE, "fill": 127, "channels": BGR, "mean": (127.5,), "scale": (127.5,),
-}  # fmt: skip
 _FEWEST = 3  # places along a line
 
 
@@ -63,7 +62,7 @@ def line_reader(model: KnownModel) -> Prepared | None:
         model.ends.image.name,
         name,
         characters=FILE,
-        **_PIXELS,
+        **LINE_PIXELS,
     )
     note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
     noted = replace(made, notes=(*made.notes, note))
@@ -106,15 +105,28 @@ def line_direction(model: KnownModel) -> Prepared | None:
     if model.options.task not in ("guess", CLASSIFY):
         return None
     (scores,) = ends.outputs
-    spec = TaskSpec(CLASSIFY, ends.image.name, scores.name, labels=_TURNS, **_PIXELS)
-    source = "because the file is named like PaddleOCR's classifier of lines"
+    spec = TaskSpec(CLASSIFY, ends.image.name, scores.name, labels=_TURNS, **LINE_PIXELS)
+    source = "because the file, or its folder, is named like PaddleOCR's classifier of lines"
     note = f"tells whether a line of text is upside down, {source}"
     return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
 
 
 def is_line_direction(path: Path) -> bool:
-    """Whether a file is named like PaddleOCR's classifier of lines."""
-    return re.search(r"ocr.*cls|cls.*ocr", path.stem.lower()) is not None
+    """Whether a file is named like PaddleOCR's classifier of lines, or `cls` in a folder that is
+    named so."""
+    name = path.stem.lower()
+    folders = (folder.name.lower() for folder in path.absolute().parents[:_FOLDERS])
+    in_folder = _PLAIN_CLS.fullmatch(name) and any("ocr" in folder for folder in folders)
+    return bool(in_folder) or re.search(r"ocr.*cls|cls.*ocr", name) is not None
+
+
+def usual_height(path: Path) -> int:
+    """The height of lines for a recognizer of PaddleOCR, by the version in its name; 0 if that says
+    nothing."""
+    found = re.search(r"ocr_?v?([1-9])|_v([12])\.0", path.stem.lower())
+    if found is None or "rec" not in path.stem.lower():
+        return 0
+    return _OLD_HEIGHT if int(found[1] or found[2]) < _SINCE else HEIGHTS[1]
 
 
 def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:

@@ -17,7 +17,13 @@ from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.hub import read_config
 from edgekit.host.compiler.tasks.label_file import listed_characters
-from edgekit.host.compiler.tasks.lines import HEIGHTS, TURNED_SIZE, is_line_direction
+from edgekit.host.compiler.tasks.lines import (
+    HEIGHTS,
+    TURNED_SIZE,
+    is_line_direction,
+    usual_height,
+)
+from edgekit.host.compiler.tasks.page import part_of
 from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
@@ -31,7 +37,8 @@ _LINE, _PAGE, _CROP = (48, 320), 640, 224
 # Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
 # of the window before with each.
 _WINDOWS = {64: 512, 128: 576}
-_STATES = ("state", "h", "c")
+_STATES, _THIRD = ("state", "h", "c", "h0", "c0"), "h0"
+_THIRD_WINDOW = 1536  # of the third version
 
 
 def import_for_task(path: Path, options: CompileOptions) -> Graph:
@@ -40,6 +47,8 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
 
     Raises InputError as `import_model` does.
     """
+    if options.recognizer is not None:
+        return import_for_task(*part_of(path, options))
     if options.signature and is_dictation(path, options):
         return dictation_graph(path, options)
     rows = _rows_of_voice(path, options.shapes, options)
@@ -109,6 +118,8 @@ def _proposals(
             graph = import_model(path, shapes)
             if is_text_map(graph, graph.tensors[graph.outputs[0]]):
                 yield shapes, "for a page of text"
+        if height := usual_height(path) if reads else 0:
+            yield {first.name: (1, 3, height, _LINE[1])}, "for a line of text"
         if is_line_direction(path):
             yield {first.name: (1, 3, *TURNED_SIZE)}, "for a line of text"
         elif options.task == "guess":
@@ -138,6 +149,8 @@ def _silero_window(path: Path) -> int:
         return 0
     if sound is None or sound.dtype != DType.F32.value or len(sound.shape or ()) != 2:
         return 0
+    if _THIRD in inputs:
+        return _THIRD_WINDOW
     last = states[0][-1]
     return _WINDOWS.get(last, 0) if isinstance(last, int) else 0
 

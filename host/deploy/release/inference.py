@@ -21,7 +21,7 @@ from edgekit.device.runtime.agent.specs import (
     tensor_of,
 )
 from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, number, text
-from edgekit.device.runtime.agent.task import LISTEN, TaskSpec, task_of
+from edgekit.device.runtime.agent.task import FIND, LISTEN, READ, TaskSpec, task_of
 from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -103,6 +103,8 @@ def variants_of_signature(
     """Like `chosen`, with this host's InputError. The encoder hears what is said."""
     if not signature and is_dictation(task, variants):
         signature = LISTEN
+    if not signature and {FIND, READ} == {v.signature for v in variants}:
+        signature = FIND
     try:
         return chosen(variants, signature)
     except DeviceInputError as error:
