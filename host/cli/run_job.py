@@ -206,6 +206,11 @@ class RunJob:
         if task is not None and task.kind == CLASSIFY and self.labels:
             scores = [spec for spec in variant.outputs if spec.name == task.output]
             class_output(scores, self.labels, ())
+        elif task and self.labels and len(self.labels) != len(task.labels or self.labels):
+            raise InputError(
+                f"--labels: expected {len(task.labels)} labels, as the model has, found "
+                f"{len(self.labels)}; give one for each class"
+            )
         if self.recognizer is not None and (task is None or task.kind not in BOXES):
             raise InputError(
                 f"--recognizer: expected it with a model that finds boxes, found "

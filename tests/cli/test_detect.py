@@ -256,3 +256,10 @@ def test_pictures_of_one_stem_are_drawn_apart(edgekit, scene, home):
     Image.open(home / "street.png").save(home / "street.bmp")
     assert edgekit("run", scene[0], "--input", home).code == 0
     assert (home / "street.png.out.png").is_file() and (home / "street.bmp.out.png").is_file()
+
+
+def test_labels_of_another_length_are_refused(edgekit, scene, home):
+    (home / "l.txt").write_text("cat\ndog")
+    done = edgekit("run", scene[0], "--input", "street.png", "--labels", "l.txt")
+    assert done.code == 2
+    assert done.err.startswith("edgekit: --labels: expected 3 labels, as the model has, found 2")

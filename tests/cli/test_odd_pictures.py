@@ -85,10 +85,19 @@ def test_input_that_cannot_fit_is_refused_before_compiling(edgekit, home):
     (home / "sound.wav").write_bytes(b"RIFF")
     (home / "words.txt").write_text("a cat\n")
     (home / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    ramp = np.linspace(0, 1, 64).reshape(8, 8)
+    Image.fromarray((ramp * 1310700).astype(np.int32)).save(home / "deep.tif")
+    Image.fromarray(ramp.astype(np.float32)).save(home / "real.tif")
+    for name in ("a.mp3", "a.heic"):
+        (home / name).write_bytes(b"\0\0\0\x18ftypheic")
     for name, expected in (
         ("sound.wav", "expected a picture for a model with --task detect, found a sound (.wav)"),
         ("words.txt", "expected a picture for a model with --task detect, found a text (.txt)"),
         ("cut.png", "expected a picture that Pillow reads"),
+        ("a.mp3", "expected a sound as .wav, found .mp3; convert it: ffmpeg -i a.mp3 -ac 1 a.wav"),
+        ("a.heic", "expected a picture as .bmp, "),
+        ("deep.tif", "expected a picture that Pillow reads, found: pixels from 0 to 1.3107e+06"),
+        ("real.tif", "expected a picture that Pillow reads, found: pixels from 0 to 1;"),
         ("none.png", "expected a file or folder with inputs, found nothing there"),
     ):
         done = edgekit("run", path, "--input", name)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.lines import Line
-from edgekit.device.runtime.agent.pages import Crop, cut, in_rows, pieces_of, read_line
+from edgekit.device.runtime.agent.pages import Crop, cut, in_rows, pieces_of, read_line, read_page
 from edgekit.device.runtime.application import open as open_on_board
 from tests.cli.test_detect import served
 from tests.cli.test_ocr import line_reader, stripes
@@ -151,3 +151,10 @@ def test_long_lines_are_cut_in_gaps_and_spaces_are_kept():
     texts = iter([Line("ab", 1.0), Line("c", 0.4), Line("", 0.0)])
     line = _written(*"xxxxxxxxxxxxx.xx...xxxxxxxxxxxxx.xxxxxxxx")
     assert read_line(line, 2.0, lambda _: next(texts)) == Line("ab c", pytest.approx(2.4 / 4))
+
+
+def test_a_line_of_which_the_model_is_hardly_sure_is_left_out():
+    page = Crop(bytes(3 * 20 * 10), 20, 10)
+    lines = iter([Line("noise", 0.49), Line("text", 0.5)])
+    found = read_page(page, [_box(0, 0, 9, 9), _box(10, 0, 19, 9)], lambda _: next(lines))
+    assert [line.text for line in found] == ["text"]

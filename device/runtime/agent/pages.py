@@ -9,6 +9,7 @@ from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.lines import Line
 
 _COLORS = 3
+_LEAST = 0.5  # score of a line, as in PaddleOCR's program
 _UPRIGHT = 1.5  # times as high as wide: such a line runs from top to bottom
 _ROW = 0.5  # of the lower one's height: boxes that overlap so are in a row
 _SEARCH = 0.4  # of a piece, at its end: where a line may be cut
@@ -37,11 +38,11 @@ class Crop(NamedTuple):
 
 def read_page(page: Crop, boxes: Sequence[Box], read: Callable[[Crop], Line]) -> List[TextLine]:
     """The lines that `read` reads in the boxes of a page, in rows from the top, each from the left.
-    Boxes without text are left out."""
+    Boxes without text, and with one that is hardly sure, are left out."""
     found = []
     for box in in_rows(boxes):
         line = read(cut(page, box))
-        if line.text.strip():
+        if line.text.strip() and line.score >= _LEAST:
             found.append(TextLine(line.text, line.score, *box[2:6]))
     return found
 

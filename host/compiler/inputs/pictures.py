@@ -156,7 +156,13 @@ def upright_picture(path: Path, mode: str = "RGB") -> Picture:
 
 
 def _in_eight_bits(picture: Picture) -> Picture:
-    """Pillow's conversions cut 16 bits at 255 instead of scaling them."""
+    """Pillow's conversions cut 16 bits at 255 instead of scaling them. ValueError for more bits, or
+    floats that are not from 0 to 255."""
+    if picture.mode in ("F", "I"):
+        low, high = picture.getextrema()
+        most, least = (255, 1) if picture.mode == "F" else (65535, 0)
+        if low < 0 or high > most or low < high <= least:
+            raise ValueError(f"pixels from {low:g} to {high:g}")
     if picture.mode not in ("I;16", "I;16B", "I;16L", "I"):
         return picture
     _, images = optional("PIL", "PIL.Image")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ _TEXTS = (".txt", ".md")
 _NUMBERS = (".json", ".jsonl")  # of phonemes
 SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
+_OTHER_SOUNDS = (".aac", ".aiff", ".flac", ".m4a", ".mp3", ".oga", ".ogg", ".opus", ".wma")
+_OTHER_PICTURES = (".avif", ".heic", ".heif", ".jp2", ".pdf", ".psd", ".svg")
 _VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".webm")
 
 Inputs = dict[str, NDArray[Any]]
@@ -56,6 +59,7 @@ def input_files(path: Path) -> list[Path]:
         if not path.is_file():
             found = "something else" if path.exists() else f"nothing there{near_file(path)}"
             raise InputError(f"{path}: expected a file or folder with inputs, found {found}")
+        _refuse_other_forms(path)
         return [path]
     found_files = [p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()]
     found_files = [p for p in found_files if not p.name.startswith(".")]
@@ -66,6 +70,22 @@ def input_files(path: Path) -> list[Path]:
             f"found {len(found_files)}"
         )
     return sorted(found_files, key=_natural_sort_key)
+
+
+def _refuse_other_forms(path: Path) -> None:
+    """Raises InputError for a sound or picture that a program has to convert."""
+    suffix, name = path.suffix.lower(), shlex.quote(path.name)
+    if suffix in _OTHER_SOUNDS:
+        target = shlex.quote(path.with_suffix(".wav").name)
+        raise InputError(
+            f"{path}: expected a sound as .wav, found {suffix}; convert it: ffmpeg -i {name} -ac 1 "
+            f"{target}"
+        )
+    if suffix in _OTHER_PICTURES:
+        raise InputError(
+            f"{path}: expected a picture as {', '.join(pictures.SUFFIXES)}, found {suffix}; "
+            "convert it"
+        )
 
 
 def is_array(file: Path) -> bool:

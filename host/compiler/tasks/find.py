@@ -74,10 +74,10 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """
     if options.recognizer is not None:
         file, own = part_of(path, options)
-        made = with_task(file, graph, own)
+        part = with_task(file, graph, own)
         if options.signature != READ:
-            check_finder(made.task)
-        return made
+            check_finder(part.task)
+        return part
     if is_gguf(read_start(path)):
         return generate_task(path, graph, options)
     if options.task == GENERATE:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import BOXES, FIND, OCR, READ, TaskSpec
+from edgekit.device.runtime.agent.task import BOXES, FIND, READ, TaskSpec
 from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
@@ -26,8 +26,8 @@ def part_of(path: Path, options: CompileOptions) -> tuple[Path, CompileOptions]:
     """The file of a variant, and the options with which it would be compiled alone."""
     own = replace(options, recognizer=None, signatures=())
     if options.signature == READ and options.recognizer is not None:
-        return options.recognizer, replace(own, task=OCR, head="")
-    return path, replace(own, task="guess" if own.task == "auto" else own.task)
+        return options.recognizer, replace(own, task="ocr", head="")
+    return path, replace(own, task="guess") if own.task == "auto" else own
 
 
 def check_finder(task: TaskSpec | None) -> None:
