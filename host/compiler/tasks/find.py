@@ -286,6 +286,8 @@ def _classifier(model: KnownModel) -> Prepared | None:
         if whose and not pixels:
             pixels = likely
             proposed.append(f"pixels as {whose}'s models for ImageNet take them")
+        elif not pixels and model.is_open and model.options.task == "guess":
+            return _without_classes(model)
     stated = config.placing if own and pixels else {}
     pixels = {"fit": CROP if model.own.task else STRETCH, **stated, **pixels}
     spec = TaskSpec(CLASSIFY, ends.image.name, scores[0].name, labels=labels, **pixels)
@@ -296,6 +298,16 @@ def _classifier(model: KnownModel) -> Prepared | None:
         return Prepared(ends.graph, spec, source)
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
     return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
+
+
+def _without_classes(model: KnownModel) -> Prepared:
+    """The graph as it is, with a note of what is missing: wrong pixels give wrong classes."""
+    note = (
+        "shows no classes: the model does not say which values pixels have; with --task classify, "
+        "--mean 127.5 --scale 127.5 are -1 to 1, and no such options 0 to 1"
+    )
+    graph = model.ends.graph
+    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
 def _embedder(model: KnownModel) -> Prepared | None:

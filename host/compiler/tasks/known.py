@@ -7,11 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgekit.device.runtime.agent.task import BGR, CROP, DETECT, INSTANCES, OBB, PICTURES, SEGMENT
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, Config, read_config
@@ -24,6 +26,8 @@ _IMAGENET_PIXELS: dict[str, Any] = {
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
 }
+_BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
+_MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # a model that scales pixels itself
 
@@ -84,12 +88,12 @@ class KnownModel:
         config = self.config
         if MMDEPLOY in (config.head, head):  # whose file does not say how many classes there are
             if config.head != head:
-                return {}
+                return _BYTES if self._takes_bytes else {}
             return {"mean": config.mean, "scale": config.scale, **config.placing}
         # A detector of PaddleDetection does not show how many classes it has.
         classes = count or (config.classes if config.head == PADDLE else 0)
         if not config.scale or classes != config.classes:
-            return {}
+            return _BYTES if self._takes_bytes else {}
         order = {"channels": BGR} if config.channels == BGR else {}
         return {"mean": config.mean, "scale": config.scale, **order}
 
@@ -105,9 +109,12 @@ class KnownModel:
 
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
         """Whose classifiers for ImageNet this may be, and their pixels; empty if it scales them
-        itself. TensorFlow's have one more class, for the background."""
+        itself, or if nobody's are likely. TensorFlow's have one more class, for the background;
+        Keras' end in a softmax, and of those the MobileNets cut what is above 6."""
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
+        if not self._scales and self._is_mobile_net:
+            return "Keras", {"mean": (127.5,), "scale": (127.5,)}
         placing = {"fit": CROP, "zoom": 256 / 224}  # of torchvision's programs
         return ("PyTorch", {**self.torch_pixels, **placing}) if self.torch_pixels else ("", {})
 
@@ -119,12 +126,47 @@ class KnownModel:
         return _IMAGENET_PIXELS if is_torch else {}
 
     @property
+    def is_open(self) -> bool:
+        """Whether nothing shows which values its pixels have."""
+        return not self._scales
+
+    @property
+    def _is_mobile_net(self) -> bool:
+        graph, image = self.ends.graph, self.ends.image
+        shape = graph.tensors[image.name].shape
+        cuts = any(getattr(node.op, "activation", None) is Activation.RELU6 for node in graph.nodes)
+        ends = len(graph.outputs) == 1 and self.ends.is_from(graph.outputs[0], ops.Softmax.kind)
+        return shape[3] == 3 and cuts and ends and self.ends.computes(ops.DepthwiseConv2D.kind)
+
+    @property
+    def _takes_bytes(self) -> bool:
+        """Whether its first operator brings pixels from 0 to 255 near 1, or around 0."""
+        tensors, image = self.ends.graph.tensors, self.ends.image
+        if tensors[image.name].dtype is not DType.F32:
+            return False
+        for node in self.ends.graph.nodes:
+            if image.name in node.inputs:
+                others = [tensors[n].data for n in node.inputs if n not in (None, image.name)]
+                data = others[0] if len(others) == 1 else None
+                return data is not None and data.size in (1, 3) and _is_of_bytes(node.op, data)
+        return False
+
+    @property
     def _scales(self) -> bool:
         """Whether it scales pixels itself, or takes bytes."""
         graph, image = self.ends.graph, self.ends.image
         first = [node for node in graph.nodes if image.name in node.inputs]
         scales = any(isinstance(node.op, _SCALES) for node in first)
         return scales or graph.tensors[image.name].dtype is not DType.F32
+
+
+def _is_of_bytes(op: Operator, data: Array) -> bool:
+    size = float(np.abs(data).max())
+    if isinstance(op, ops.Mul):
+        return 0 < size <= _MOST_FACTOR
+    if isinstance(op, ops.Div):
+        return size >= 1 / _MOST_FACTOR
+    return isinstance(op, ops.Add | ops.Sub) and size >= _LEAST_MEAN
 
 
 def known_of(path: Path, ends: Ends, options: CompileOptions) -> KnownModel:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.detectors import best_boxes, built, detector, scattered
 from tests.support.onnx_models import model, node, save, value
@@ -194,3 +195,50 @@ def test_sound_is_brought_to_the_level_that_a_configuration_states(tmp_path):
     shares = evaluate(made.graph, {made.task.input: sound}).outputs[made.task.output]
     expected = np.exp([2, 0, 0]) / np.exp([2, 0, 0]).sum()
     assert np.abs(shares[0] - expected).max() < 1e-3
+
+
+def _of_keras(folder, first=(), cuts=True, channels=3):
+    """A classifier for ImageNet with the channels last, whose first operator may scale pixels."""
+    constants = {
+        "k": np.ones((channels, 1, 3, 3), np.float32), "zero": np.zeros((), np.float32),
+        "six": np.full((), 6, np.float32), "w": np.zeros((channels, 1000), np.float32),
+    }  # fmt: skip
+    nodes, name = [], "images"
+    for kind, number in first:
+        constants["number"] = np.full((), number, np.float32)
+        nodes, name = [node(kind, [name, "number"], ["scaled"])], "scaled"
+    nodes += [
+        node("Transpose", [name], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "k"], ["c"], group=channels),
+        node("Clip", ["c", "zero", "six"], ["a"]) if cuts else node("Relu", ["c"], ["a"]),
+        node("GlobalAveragePool", ["a"], ["m"]),
+        node("Flatten", ["m"], ["f"]),
+        node("MatMul", ["f", "w"], ["p"]),
+        node("Softmax", ["p"], ["y"]),
+    ]
+    made = model(nodes, [value("images", [1, 64, 64, channels])], ["y"], constants, opset=13)
+    return save(made, folder)
+
+
+@pytest.mark.parametrize(
+    ("first", "scale"),
+    [
+        ([("Mul", 1 / 255)], 1),
+        ([("Div", 127.5)], 1),
+        ([("Sub", 117)], 1),
+        ([], 127.5),  # a MobileNet: Keras' other networks take other values
+    ],
+)
+def test_pixels_of_keras_follow_from_the_first_operator_or_the_network(tmp_path, first, scale):
+    made = prepared(_of_keras(tmp_path, first))
+    assert made.task is not None and made.task.labels[281] == "tabby"
+    assert made.task.scale == (scale,) and made.task.mean == ((127.5,) if not first else (0,))
+
+
+def test_pixels_that_nothing_shows_are_asked_for(tmp_path):
+    path = _of_keras(tmp_path, cuts=False)
+    made = prepared(path)
+    assert made.task is None
+    assert "the model does not say which values pixels have" in made.graph.notes[-1]
+    asked = prepared(path, CompileOptions(task="classify")).task
+    assert asked is not None and asked.scale == ()
