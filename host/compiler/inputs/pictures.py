@@ -159,15 +159,16 @@ def _in_eight_bits(picture: Picture) -> Picture:
     """Pillow's conversions cut 16 bits at 255 instead of scaling them. ValueError for more bits, or
     floats that are not from 0 to 255."""
     if picture.mode in ("F", "I"):
-        low, high = picture.getextrema()
+        values = np.asarray(picture)
+        low, high = float(values.min()), float(values.max())
         most, least = (255, 1) if picture.mode == "F" else (65535, 0)
         if low < 0 or high > most or low < high <= least:
             raise ValueError(f"pixels from {low:g} to {high:g}")
     if picture.mode not in ("I;16", "I;16B", "I;16L", "I"):
         return picture
     _, images = optional("PIL", "PIL.Image")
-    values = np.asarray(picture).astype(np.int64) >> 8
-    made: Picture = images.fromarray(np.clip(values, 0, 255).astype(np.uint8))
+    eight = np.asarray(picture).astype(np.int64) >> 8
+    made: Picture = images.fromarray(np.clip(eight, 0, 255).astype(np.uint8))
     return made
 
 

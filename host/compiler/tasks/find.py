@@ -303,8 +303,8 @@ def _classifier(model: KnownModel) -> Prepared | None:
 def _without_classes(model: KnownModel) -> Prepared:
     """The graph as it is, with a note of what is missing: wrong pixels give wrong classes."""
     note = (
-        "shows no classes: the model does not say which values pixels have; with --task classify, "
-        "--mean 127.5 --scale 127.5 are -1 to 1, and no such options 0 to 1"
+        "shows no classes: the model does not say which values pixels have; --task classify takes "
+        "them from 0 to 1, with --mean 127.5 --scale 127.5 from -1 to 1"
     )
     graph = model.ends.graph
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
