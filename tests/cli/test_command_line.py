@@ -357,6 +357,8 @@ def test_what_compiles_has_every_option_of_a_compile(edgekit: Any, command: str)
         asked = each.metadata[ASKED]
         name = asked.flag or f"--{each.name.replace('_', '-')}"
         own = ("threads", "cluster")  # apply to this run when the command makes no release
+        if (command, each.name) == ("run", "recognizer"):
+            continue  # which `run` has for another release
         assert (f"  {name} " in helped) == (
             command == "compile"
             or each.name in own
