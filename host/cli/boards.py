@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.host.virtual import BoardState
     from edgekit.kb.targets.board import BoardProfile
 
-_LESS_IMPORTANT = (8, 7, 5, 2, 3)  # columns: kb, units, caches, core, isa
+_LESS_IMPORTANT = (9, 7, 5, 2, 3)  # columns: kb, units, caches, core, isa
 
 
 def register(app: typer.Typer) -> None:
@@ -105,15 +105,26 @@ def _show_profiles(profiles: Sequence[BoardProfile]) -> None:
             "/".join(size(n).removesuffix("B").replace(" ", "") for n in _cache_sizes(p)),
             size(p.memory_bytes),
             ",".join(p.units),
+            _estimate_error(p),
             str(_count_table_rows(p)),
         )
         for p in profiles
     ]
     headers = (
         *("profile", "description", "core", "isa", "cores"),
-        *("L1d/L2/L3", "memory", "units", "kb"),
+        *("L1d/L2/L3", "memory", "units", "estimates", "kb"),
     )
     table(headers, rows, left=4, drop=_LESS_IMPORTANT)
+
+
+def _estimate_error(profile: BoardProfile) -> str:
+    """The error of estimates of float networks on one thread; "-" without a timing model."""
+    from edgekit.host.simulator.report import error_text
+    from edgekit.host.simulator.target import has_model, target_of
+
+    if profile.abstract or not has_model(profile):
+        return "-"
+    return error_text(target_of(profile).proof("float", 1)).strip("()")
 
 
 def _virtual_document(state: BoardState) -> dict[str, Any]:
@@ -169,5 +180,6 @@ def _profile_document(profile: BoardProfile) -> dict[str, Any]:
         "l3_bytes": profile.l3_bytes,
         "memory_bytes": profile.memory_bytes,
         "units": list(profile.units),
+        "estimates": _estimate_error(profile),
         "knowledge_base_rows": _count_table_rows(profile),
     }

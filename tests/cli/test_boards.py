@@ -41,6 +41,18 @@ def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_boards_without_published_times_say_that_estimates_are_not_validated(edgekit: Any) -> None:
+    profiles = edgekit("boards", "--json").document["profiles"]
+    estimates = {profile["name"]: profile["estimates"] for profile in profiles}
+    unproven = {name for name, error in estimates.items() if error == "not validated"}
+    assert unproven >= {"rk3308", "orin", "orion-o6", "a720", "k230", "k3", "bpi-f3"}
+    assert all(estimates[name].startswith("± ") for name in ("rpi4", "odroid-n2", "a73"))
+    assert estimates["x86-64"] == "-"
+    lines = edgekit("boards").out.splitlines()
+    rows = {line.split()[0]: line for line in lines if line}
+    assert all("not validated" in rows[name] for name in unproven)
+
+
 def test_boards_of_the_inventory_are_listed_with_their_address(edgekit: Any, home: Path) -> None:
     (home / "edgekit.toml").write_text(
         '[boards.near]\nprofile = "a57"\nhost = "h"\n'

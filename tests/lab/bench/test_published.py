@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_the_published_facts_are_well_formed():
         (r.engine, r.network, r.precision, r.profile, r.clock_mhz, r.milliseconds) for r in rows
     ]
     assert len(set(named)) == len(rows)
+
+
+def test_each_published_time_says_whether_it_can_be_compared():
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["comparable"].startswith(("yes", "no: ")) for row in rows)
+    assert all(each["command"] and each["commit"] for each in rows)
+    named = ("engine", "network", "precision")
+    compared = {tuple(row[k] for k in named) for row in rows if row["comparable"][:3] == "yes"}
+    with (_FILE.parent / "validation_engines.csv").open(encoding="utf-8", newline="") as file:
+        estimated = {tuple(row[k] for k in named) for row in csv.DictReader(file)}
+    assert estimated <= compared
 
 
 @pytest.mark.parametrize(
