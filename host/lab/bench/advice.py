@@ -43,10 +43,10 @@ def move_less(made: Sequence[Mapping[str, Any]], target: BenchTarget) -> str:
 
 
 def multiply_less(made: Mapping[str, Any], target: BenchTarget) -> str:
-    """What to try where an operator's multiply-adds already run near the best rate."""
-    if made["precision"] == "f32":
-        if target.profile.computes_half:
-            return f"twice the products at a time: {bench_command(target)} --precision f16"
+    """What to try where an operator's multiply-adds take its time."""
+    if made["precision"] == "f32" and target.profile.computes_half:
+        return f"twice the products at a time: {bench_command(target)} --precision f16"
+    if made["precision"] in ("f32", "f16"):
         return f"8 bits are faster: {_quantize_command(target)}{_prune_advice(made, target)}"
     return f"a smaller model, or a faster board: edgekit estimate {target.model} --board BOARD"
 

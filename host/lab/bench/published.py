@@ -49,7 +49,7 @@ _SECONDS = 7200.0
 @dataclass(frozen=True)
 class PublishedTime:
     """A row of docs/results/published_engines.csv. `profile` is the board profile with its core,
-    empty if nothing here can run the row; `clock_mhz` is the board's when it was measured;
+    empty if nothing here can run the row; `clock_mhz` is the board's when it was measured, 0 if not told;
     `threads` is 0 if the source does not say how many ran."""
 
     engine: str

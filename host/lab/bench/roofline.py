@@ -91,6 +91,8 @@ def _judge(
         kind, advice = "compute", multiply_less(made, target)
     elif _is_bound_by_memory(cost.bound):
         kind, advice = "memory", move_less([made], target)
+    elif products and made["precision"] == "f32" and _is_busy(cost.bound, target):
+        kind, advice = "kernel", multiply_less(made, target)
     else:
         kind, advice = "kernel", tune
     why = f"its estimated cycles: {shown}"
@@ -109,6 +111,12 @@ def _is_bound_by_memory(bound: Mapping[str, int]) -> bool:
     causes = Counter(bound)
     beyond = sum(causes.pop(cause, 0) for cause in _MEMORY)
     return beyond > max(causes.values(), default=0)
+
+
+def _is_busy(bound: Mapping[str, int], target: BenchTarget) -> bool:
+    """Whether the core mostly computes, which half precision does in half of the instructions."""
+    busy = sum(cycles for cause, cycles in bound.items() if cause.startswith(("issue", "unit:")))
+    return target.profile.computes_half and 2 * busy > sum(bound.values())
 
 
 def peak_products(board: BoardProfile, dtype: str) -> float | None:

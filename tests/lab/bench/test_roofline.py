@@ -62,6 +62,8 @@ def _judged(
         ({"issue": 24_000}, 8 * 24_000 * 9 // 10, "compute", "estimate m.onnx --board rpi5 --prec"),
         ({"dram": 13_000, "issue": 11_000}, 8 * 12_000, "memory", "half the bytes"),
         ({"l2": 13_000, "issue": 11_000}, 8 * 12_000, "kernel", "lab tune model"),
+        ({"issue": 14_000, "l1": 10_000}, 8 * 12_000, "kernel", "--precision f16"),
+        ({"unit:vector": 24_000}, 8 * 12_000, "kernel", "--precision f16"),
         ({"issue": 24_000}, 0, "kernel", "lab tune model"),
     ],
 )
@@ -70,6 +72,15 @@ def test_advice_follows_from_what_bounds_an_operator(bound, products, kind, advi
     assert judged.kind == kind and advice in judged.advice
     expected = products / 24_000 / 8 if products else None
     assert judged.of_products == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak", "advice"),
+    [("f16", 16, "8 bits are faster: edgekit quantize m.onnx"), ("s8", 32, "a smaller model")],
+)
+def test_what_is_faster_than_a_half_near_the_peak_is_8_bits(precision, peak, advice):
+    judged = _judged({"issue": 24_000}, peak * 24_000 * 9 // 10, precision)
+    assert judged.kind == "compute" and advice in judged.advice
 
 
 def test_the_peak_is_that_of_all_threads_and_of_the_precision():
