@@ -49,8 +49,8 @@ _SECONDS = 7200.0
 @dataclass(frozen=True)
 class PublishedTime:
     """A row of docs/results/published_engines.csv. `profile` is the board profile with its core,
-    empty if nothing here can run the row; `clock_mhz` is the board's when it was measured, 0 if not told;
-    `threads` is 0 if the source does not say how many ran."""
+    empty if nothing here can run the row; `clock_mhz` is the board's when it was measured, and
+    `threads` how many ran, 0 if the source does not say so."""
 
     engine: str
     network: str
