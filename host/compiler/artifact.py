@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.device.runtime.agent.shadow_spec import ShadowSpec
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.host.common.paged import Content
 from edgekit.host.compiler.ir.types import Array
 
 
@@ -33,7 +34,7 @@ class FloatArtifact:
     quantized model."""
 
     library: bytes
-    weights: bytes
+    weights: Content
     extras: tuple[str, ...]
     spec: ShadowSpec
 
@@ -53,7 +54,7 @@ class Artifact:
     model_name: str
     model_sha256: str
     library: bytes
-    weights: bytes
+    weights: Content
     description: Mapping[str, Any]
     golden: Golden
     explain: Mapping[str, Any]

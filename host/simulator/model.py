@@ -15,6 +15,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec
 from edgekit.device.runtime.agent.variants import shapes_text, variant_text
+from edgekit.host.common.paged import Content
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator, has_plugin
@@ -85,7 +86,7 @@ class ModelEstimate:
 
 def estimate_model(
     manifest: Manifest,
-    files: Mapping[str, bytes],
+    files: Mapping[str, Content],
     target: SimulatedCore,
     threads: int = 1,
     seconds: float = 3600.0,
@@ -101,7 +102,7 @@ def estimate_model(
 
 def run_model(
     manifest: Manifest,
-    files: Mapping[str, bytes],
+    files: Mapping[str, Content],
     inputs: bytes,
     target: SimulatedCore,
     threads: int = 1,
@@ -120,7 +121,7 @@ def _run_in(
     folder: Path,
     manifest: Manifest,
     variant: Variant,
-    files: Mapping[str, bytes],
+    files: Mapping[str, Content],
     inputs: bytes,
     target: SimulatedCore,
     threads: int,
@@ -197,7 +198,7 @@ def _runner_build(arch: str) -> Build:
 
 
 def _runner_command(
-    folder: Path, variant: Variant, files: Mapping[str, bytes], inputs: bytes, threads: int
+    folder: Path, variant: Variant, files: Mapping[str, Content], inputs: bytes, threads: int
 ) -> list[str]:
     """The runner's arguments; writes its input files to `folder`."""
     (folder / "model.so").write_bytes(files[variant.library])

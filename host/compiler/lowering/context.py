@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from edgekit.host.common.paged import Content, PagedBytes
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.align import ALIGN, round_up, strides_of
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
@@ -37,6 +38,8 @@ Spending = Literal["none", "little", "freely"]
 
 Panels = tuple[int, int | None]
 
+_MOST_IN_MEMORY = 32 << 20  # bytes of constants
+
 
 class UnsupportedFormError(ValueError):
     """No kernel supports this form of an operator; `lower` adds the operator's name."""
@@ -54,7 +57,7 @@ class WeightsFile:
         self._kept, self._size = kept, 0
         self.panels: dict[str, Panels] = {}
         self._packed: dict[str, Panels] = {}
-        self._data = io.BytesIO()  # gives its bytes without a copy
+        self._data = PagedBytes(cache_folder(), _MOST_IN_MEMORY)
         self._known: dict[bytes, int] = {}
         self._filled: dict[bytes, tuple[int, Weights]] = {}
 
@@ -65,8 +68,8 @@ class WeightsFile:
             self._known[key], size = self._size, round_up(max(data.nbytes, 1), ALIGN)
             self._size += size
             if self._kept:
-                self._data.write(data)
-                self._data.write(bytes(size - data.nbytes))
+                self._data.append(data)
+                self._data.append(bytes(size - data.nbytes))
         return Weights(self._known[key])
 
     def add_filled(self, value: Array, count: int) -> Weights:
@@ -83,8 +86,14 @@ class WeightsFile:
     def end_variant(self) -> None:
         self.panels = {**self.panels, **self._packed}
 
-    def bytes(self) -> bytes:
-        return self._data.getvalue()
+    @property
+    def stored(self) -> int:
+        """Bytes of the constants so far; 0 if there are only places."""
+        return len(self._data)
+
+    def bytes(self) -> Content:
+        """The constants so far, of a large model in pages of a file."""
+        return self._data.view()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from edgekit.host.common.paged import Content
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.lowering.choice import CompiledProduct
 
@@ -206,7 +207,7 @@ class Lowered:
     aliases: Mapping[str, Alias]
     states: Mapping[str, StateSlot]
     constants: Mapping[str, Weights]
-    weights: bytes
+    weights: Content
     transformed: Mapping[str, KeptWeights]
 
 

@@ -14,6 +14,8 @@ import zipfile
 from collections.abc import Iterable
 from typing import IO
 
+from edgekit.host.common.paged import Content, parts_of
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE, _FOLDER_MODE = 0o100644, 0o040755
 _ENCRYPTED = 0x1
@@ -23,21 +25,24 @@ _END = struct.Struct("<4s4H2LH")  # "end of central directory", the last bytes o
 _END_MAGIC, _END64_MAGIC = b"PK\5\6", b"PK\6\7"
 
 
-def archive_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
+def archive_bytes(entries: Iterable[tuple[str, Content]]) -> bytes:
     """Returns a zip of `entries`, identical on every machine; a name ending in `/` is a folder."""
     buffer = io.BytesIO()
     write_archive(buffer, entries)
     return buffer.getvalue()
 
 
-def write_archive(file: IO[bytes], entries: Iterable[tuple[str, bytes]]) -> None:
+def write_archive(file: IO[bytes], entries: Iterable[tuple[str, Content]]) -> None:
     """Writes the same bytes as `archive_bytes`, one entry at a time."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, data in entries:
             info = zipfile.ZipInfo(name, _EPOCH)
             info.create_system = 3
             info.external_attr = (_FOLDER_MODE if name.endswith("/") else _FILE_MODE) << 16
-            archive.writestr(info, data)
+            info.file_size = len(data)
+            with archive.open(info, "w") as entry:
+                for part in parts_of(data):
+                    entry.write(part)
 
 
 def open_archive(file: IO[bytes]) -> zipfile.ZipFile:

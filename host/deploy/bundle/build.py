@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.specs import Description, GoldenFiles, parse_description
 from edgekit.device.version import VERSION
+from edgekit.host.common.paged import Content, parts_of
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
 from edgekit.kb.targets.board import BoardProfile
@@ -77,7 +78,11 @@ def build_bundle(
 
 
 def _build_variant(
-    artifact: Artifact, about: Description, library: str, folder: str, files: dict[str, bytes]
+    artifact: Artifact,
+    about: Description,
+    library: str,
+    folder: str,
+    files: dict[str, Content],
 ) -> Variant:
     """Builds the manifest entry of `artifact`; adds its library and its golden files (in `folder`)
     to `files`."""
@@ -109,12 +114,16 @@ def board_needs(board: BoardProfile, features: Iterable[str]) -> BoardNeeds:
     return BoardNeeds(board.name, board.arch, tuple(sorted(features)), board.vlen_bits)
 
 
-def file_entries(files: Mapping[str, bytes]) -> tuple[FileEntry, ...]:
+def file_entries(files: Mapping[str, Content]) -> tuple[FileEntry, ...]:
     """Returns the manifest's list of files."""
-    return tuple(
-        FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
-        for path, data in sorted(files.items())
-    )
+    return tuple(FileEntry(path, len(files[path]), _hash(files[path])) for path in sorted(files))
+
+
+def _hash(data: Content) -> str:
+    digest = hashlib.sha256()
+    for part in parts_of(data):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def golden_files(stem: str, arrays: Sequence[Array]) -> dict[str, bytes]:

@@ -24,6 +24,7 @@ from edgekit.device.runtime.agent.manifest import (
 from edgekit.device.runtime.agent.signing import MAX_SIGNATURE_BYTES
 from edgekit.device.runtime.errors import InputError as ManifestError
 from edgekit.host.common.files import atomic_writer, open_file
+from edgekit.host.common.paged import Content
 from edgekit.host.deploy.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
 
@@ -48,7 +49,7 @@ class Bundle:
     """
 
     manifest: Manifest
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     signature: bytes = b""
 
     def to_bytes(self) -> bytes:
@@ -81,7 +82,7 @@ class Bundle:
         with _named_errors(path):
             return _read(path)
 
-    def _archive_entries(self) -> Iterator[tuple[str, bytes]]:
+    def _archive_entries(self) -> Iterator[tuple[str, Content]]:
         yield MANIFEST, self.manifest.to_json()
         if self.signature:
             yield SIGNATURE, self.signature

@@ -29,6 +29,7 @@ from edgekit.device.runtime.agent.specs import safe_path
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.version import VERSION
 from edgekit.host.common.files import read_file
+from edgekit.host.common.paged import Content
 from edgekit.host.compiler.options import Task
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
 from edgekit.host.deploy.bundle.sign import known_key
@@ -51,7 +52,7 @@ class Application:
 
     spec: ApplicationSpec
     entries: tuple[FileEntry, ...]
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     task: Task = "auto"
 
 
@@ -216,13 +217,13 @@ def _parse_state(found: Document) -> ApplicationState:
     return ApplicationState(**{name: found[name] for name in names if name in found})
 
 
-class LayeredFiles(Mapping[str, bytes]):
+class LayeredFiles(Mapping[str, Content]):
     """Files layered over a bundle's."""
 
-    def __init__(self, over: Mapping[str, bytes], under: Mapping[str, bytes]) -> None:
+    def __init__(self, over: Mapping[str, Content], under: Mapping[str, Content]) -> None:
         self._over, self._under = over, under
 
-    def __getitem__(self, name: str) -> bytes:
+    def __getitem__(self, name: str) -> Content:
         return self._over[name] if name in self._over else self._under[name]
 
     def __iter__(self) -> Iterator[str]:

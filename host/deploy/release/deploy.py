@@ -189,7 +189,7 @@ class _Deploy:
             self._progress(DeployProgress("transfer", done, plan.send_bytes, plan.release))
 
         for path in plan.send:
-            self._upload(path, self._bundle.files[path], on_bytes)
+            self._upload(path, bytes(self._bundle.files[path]), on_bytes)
 
     def _upload(
         self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None

@@ -342,7 +342,7 @@ class ReleaseFolder:
     def _add(self, bundle: Bundle) -> dict[str, Any]:
         """Stores a bundle's files; returns its target, which is the manifest."""
         for data in bundle.files.values():
-            self._store(data)
+            self._store(bytes(data))
         manifest = self._store(bundle.manifest.to_json())
         signature = self._store(bundle.signature) if bundle.signature else None
         return {

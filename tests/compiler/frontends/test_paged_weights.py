@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import mmap
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgekit.host.common.paged import LEAST_ARRAY, PagedArrays, release_pages
+from edgekit.host.common.paged import (
+    LEAST_ARRAY,
+    PagedArrays,
+    PagedBytes,
+    parts_of,
+    release_pages,
+)
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.errors import InputError
 from tests.support.gguf_files import Q8_0, Stored, random_model
 
@@ -49,6 +57,51 @@ def test_arrays_leave_memory_and_keep_their_values(tmp_path: Path) -> None:
 def test_arrays_without_room_stay_in_memory(size: int, tmp_path: Path) -> None:
     array = np.ones(LEAST_ARRAY, np.float32)
     assert PagedArrays(tmp_path, size).keep(array) is array
+
+
+@pytest.mark.slow
+def test_constants_of_a_large_model_are_in_no_memory() -> None:
+    rng, constants = np.random.default_rng(0), WeightsFile()
+    part = rng.integers(0, 256, 12 << 20, np.uint8)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        places = []
+        for value in range(4):
+            part[0] = value
+            places.append(constants.add(part).offset)
+        made = constants.bytes()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1 << 20 and len(made) == 4 * part.nbytes
+    assert [made[at] for at in places] == [0, 1, 2, 3]
+    np.testing.assert_array_equal(np.frombuffer(made, np.uint8)[places[-1] + 1 :], part[1:])
+
+
+def test_bytes_without_a_file_stay_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder, kind in ((tmp_path, memoryview), (tmp_path / "file", bytes)):
+        kept = PagedBytes(folder, 100)
+        for part in (b"a" * 99, b"b", b"c", b"d" * 4000):
+            kept.append(part)
+        assert isinstance(kept.view(), kind) and len(kept) == 4101
+        assert kept.view() == b"a" * 99 + b"bc" + b"d" * 4000
+        kept.append(b"e")
+        assert len(kept) == len(kept.view()) == 4102
+
+
+@pytest.mark.parametrize("size", [0, 100, (1 << 24) + 3])
+def test_pages_leave_memory_behind_their_reader(size: int, tmp_path: Path) -> None:
+    kept = PagedBytes(tmp_path, 1 << 20)
+    kept.append(bytes(range(256)) * (size // 256) + bytes(size % 256))
+    data, read = kept.view(), 0
+    for part in parts_of(data):
+        assert bytes(part) == bytes(data[read : read + len(part)])
+        read += len(part)
+    assert read == size
+    if size > 1 << 24:
+        assert resident(np.frombuffer(data, np.uint8)) < mmap.PAGESIZE
 
 
 @pytest.mark.slow

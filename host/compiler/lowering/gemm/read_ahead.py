@@ -52,7 +52,7 @@ class _Reader:
 def read_ahead(ctx: Context, steps: Iterable[Step]) -> list[Step]:
     """The steps, with the weights to prefetch in calls that multiply for longer than memory takes
     to read what is left of their own."""
-    cursor, end, found = 0, len(ctx.weights.bytes()), []
+    cursor, end, found = 0, ctx.weights.stored, []
     for step in steps:
         calls: list[KernelCall | LoopCall] = []
         for call in step.calls:
