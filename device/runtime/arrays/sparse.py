@@ -246,10 +246,19 @@ class SparseMatrix:
         return finite
 
     def matmul(self, x: Any, threads: int = 1) -> Any:
-        """A · X for X [cols, n] → [rows, n]. The first call caches a CSR copy of A."""
+        """A · X for X [cols, n] → [rows, n]. The first call caches a CSR copy of A.
+
+        InputError for a wrong shape or type, or a result that is not finite because X is not.
+        """
         if self._weights is None:
             self._weights = SparseWeights(self.to_csr(), None)
-        return self._weights.matmul(x, threads)
+        y, np = self._weights.matmul(x, threads), numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = bool(np.isfinite(y.sum()))  # reads y once, without a copy
+        if not finite:
+            # Rows stored in pairs multiply each other's columns by 0, and 0 times NaN is NaN.
+            refuse_not_finite(x)
+        return y
 
     def __matmul__(self, x: Any) -> Any:
         return self.matmul(x) if getattr(x, "ndim", 1) == 2 else self.matvec(x)

@@ -116,7 +116,8 @@ class SparseWeights:
 
         vectors: vectors of pixels at a time, 1, 2, 4 or 8; 0 chooses automatically. out: receives
         the result and is returned. NaN and infinities of X propagate to outputs with a weight on
-        them. InputError for a wrong shape or type.
+        them, and may spoil outputs that are stored in pairs with those. InputError for a wrong
+        shape or type.
         """
         np = numpy()
         if getattr(x, "ndim", 0) != 2:

@@ -138,6 +138,20 @@ def test_parts_of_the_columns_change_nothing_but_the_order_of_sums(dtype, tmp_pa
             m.matvec(x)
 
 
+def test_products_with_several_vectors_refuse_what_is_not_finite():
+    a = np.zeros((8, 4), np.float32)
+    a[::2, 1] = a[1::2, 2] = 1  # pairs of rows with weights in different columns
+    a[1, 1] = 1
+    m, x = SparseMatrix.from_dense(a), np.ones((4, 16), np.float32)
+    np.testing.assert_array_equal(m @ x, a @ x)
+    for value in (np.nan, np.inf):
+        x[1, 5] = value
+        with pytest.raises(InputError, match=rf"finite x, found {value} at \[1, 5\]"):
+            m.matmul(x)
+    x[:] = np.finfo(np.float32).max  # an overflow of finite values is a result
+    assert np.isinf((m @ x)[1]).all()
+
+
 def test_rows_too_short_for_parts_have_fewer():
     eye = SparseMatrix.from_dense(np.eye(60), BlockSettings(8, columns=4))
     assert eye.form.parts == 1
