@@ -101,13 +101,25 @@ class _Push:
         """Return the same values in another order of axes; moving axes of size 1 is free."""
         if view.order == order:
             return view
-        permutation = [0] * len(order)
-        for mine, wanted in zip(view.order, order, strict=True):
-            permutation[wanted] = mine
-        key = (view.tensor.name, tuple(permutation))
+        key = (view.tensor.name, _permutation(view, order))
         if key not in self._ordered:
-            self._ordered[key] = self._add_transpose(view.tensor, tuple(permutation))
+            self._ordered[key] = self._add_transpose(view.tensor, key[1])
         return View(self._ordered[key], order)
+
+    def common_order(self, views: Sequence[View], rank: int) -> Order:
+        """The axis order for which the fewest computed elements have to be transposed; if several,
+        one that some views have, so that the transposes behind may cancel."""
+        computed = [v for v in views if v.tensor.data is None and len(v.order) == rank]
+        plain = _identity_order(rank)
+
+        def moved(order: Order) -> int:
+            return sum(v.tensor.elements for v in computed if not self._has(v, order))
+
+        return min((v.order for v in computed), key=lambda o: (moved(o), o == plain), default=plain)
+
+    def _has(self, view: View, order: Order) -> bool:
+        """Whether the values exist in an order already."""
+        return view.order == order or (view.tensor.name, _permutation(view, order)) in self._ordered
 
     def _add_transpose(self, t: Tensor, permutation: Order) -> Tensor:
         shape = tuple(t.shape[p] for p in permutation)
@@ -198,6 +210,14 @@ class _Push:
         return t
 
 
+def _permutation(view: View, order: Order) -> Order:
+    """The permutation of the stored axes that gives a view another order."""
+    permutation = [0] * len(order)
+    for mine, wanted in zip(view.order, order, strict=True):
+        permutation[wanted] = mine
+    return tuple(permutation)
+
+
 def _transpose_op(t: Tensor, permutation: Order) -> Operator:
     """Return a transpose, or a reshape if only axes of size 1 move."""
     long = [p for p in permutation if t.shape[p] != 1]
@@ -213,22 +233,12 @@ _pushes_through = ByOperator[_Rule]()
 # if it requires plain operands.
 
 
-def _common_order(views: Sequence[View], rank: int) -> Order:
-    """The axis order shared by most computed bytes."""
-    weight: dict[Order, int] = {}
-    for v in views:
-        if v.tensor.data is None and len(v.order) == rank:
-            weight[v.order] = weight.get(v.order, 0) + v.tensor.elements
-    plain = _identity_order(rank)
-    return max(weight, key=lambda o: (weight[o], o != plain), default=plain)
-
-
 def _push_elementwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     if len(views) == 1:
         push.emit(node, op, views, [views[0].order])
         return True
     rank = max(len(v.order) for v in views)
-    order = _common_order(views, rank)
+    order = push.common_order(views, rank)
     aligned = []
     for v in views:
         if len(v.order) < rank and v.tensor.elements > 1:
@@ -242,7 +252,7 @@ def _push_elementwise(push: _Push, node: Node, op: Operator, views: list[View]) 
 @_pushes_through(ops.Concat)
 def _push_concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Concat)
-    order = _common_order(views, len(views[0].order))
+    order = push.common_order(views, len(views[0].order))
     moved = ops.Concat(order[op.axis])
     push.emit(node, moved, [push.ordered(v, order) for v in views], [order])
     return True

@@ -132,6 +132,20 @@ def test_what_needs_its_own_layout_gets_it(tmp_path):
     _both(nodes, constants, tmp_path, ("y", "s", "c"))
 
 
+def test_sums_are_in_the_order_that_is_there_already(tmp_path):
+    """As in transformers of patches: products over pixels need them last, and once they are, the
+    sums behind keep them so."""
+    nodes = [node("Reshape", ["c", "flat"], ["s0"])]
+    for i in range(3):
+        nodes += [
+            node("MatMul", [f"s{i}", "m"], [f"p{i}"]),
+            node("Relu", [f"p{i}"], [f"r{i}"]),
+            node("Add", [f"s{i}", f"r{i}"], [f"s{i + 1}" if i < 2 else "y"]),
+        ]
+    constants = {"flat": np.array([1, 8, 60]), "m": _weights(60, 60)}
+    assert _both(nodes, constants, tmp_path) == 2  # one is the input's
+
+
 def test_a_graph_without_transposes_stays(tmp_path):
     path = save(model([node("Relu", ["x"], ["y"])], [_X], ["y"]), tmp_path)
     graph = import_model(path)
