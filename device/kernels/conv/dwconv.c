@@ -1,13 +1,20 @@
 /* Depthwise convolution, NHWC, vectorized along channels.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SH, SW (KH 0: any
- * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a compile-time
- * window, ROWS x TW output pixels are computed per tile: each input pixel is loaded once for all
- * its products, and small windows keep their weights in registers along the row. Other windows use
- * a table of pointers, one per tap, and process several channel blocks at once. */
+ * window, taken from the arguments), ROWS, PITCHED, and those of dwconv_values.h. With a
+ * compile-time window, ROWS x TW output pixels are computed per tile: each input pixel is loaded
+ * once for all its products, and small windows keep their weights in registers along the row. Other
+ * windows use a table of pointers, one per tap, and process several channel blocks at once. */
 #include "dwconv.h"
 #ifndef W_ZERO
 #define W_ZERO 0
+#endif
+#ifdef PITCHED
+#define X_PITCH(a) ((a)->x_pitch)
+#define PITCH(a) ((a)->pitch)
+#else
+#define X_PITCH(a) ((long)(a)->win.c)
+#define PITCH(a) ((long)(a)->win.c)
 #endif
 #include "dwconv_values.h"
 
@@ -30,11 +37,22 @@ typedef struct {
     sum_t bias;
     output out;
     long c, width;                   /* channels, columns of x */
-    long step, y_step, y_row;        /* elements per pixel of x, per pixel and row of y */
-    long column[(TW - 1) * SW + KW]; /* offsets of a tile's columns: s * step */
+    long row;                        /* elements per row of y */
+    long column[(TW - 1) * SW + KW]; /* offsets of a tile's columns */
+#ifdef PITCHED
+    long step, y_step; /* elements per pixel of x and y; else c */
+#endif
     const TX *border;
     int zero; /* zero point of the weights */
 } block_t;
+
+#ifdef PITCHED
+#define STEP(b) ((b)->step)
+#define Y_STEP(b) ((b)->y_step)
+#else
+#define STEP(b) ((b)->c)
+#define Y_STEP(b) ((b)->c)
+#endif
 
 /* Addresses that a tile reads and writes, starting at its block's first channel. */
 typedef struct {
@@ -77,7 +95,7 @@ EK_INLINE void edge(const int rows, const int full, const block_t *b, const plac
     }
     EK_UNROLL
     for (int i = 0; i < rows; i++)
-        finish(&b->out, acc[i], at->y + i * b->y_row, full ? BLOCK : b->c);
+        finish(&b->out, acc[i], at->y + i * b->row, full ? BLOCK : b->c);
 }
 
 /* rows x tw output pixels whose windows lie horizontally inside the image. */
@@ -132,17 +150,17 @@ EK_INLINE void tile(const int rows, const int tw, const int full, const block_t 
     for (int i = 0; i < rows; i++) {
         EK_UNROLL
         for (int o = 0; o < tw; o++)
-            finish(&b->out, acc[i][o], at->y + i * b->y_row + o * b->y_step, full ? BLOCK : b->c);
+            finish(&b->out, acc[i][o], at->y + i * b->row + o * Y_STEP(b), full ? BLOCK : b->c);
     }
 }
 
 EK_INLINE void move(const int rows, const block_t *b, place_t *at, long columns) {
     EK_UNROLL
     for (int r = 0; r < INPUT_ROWS(rows); r++) {
-        at->line[r] += columns * SW * b->step;
+        at->line[r] += columns * SW * STEP(b);
         EK_OPAQUE_INDEX(at->line[r]);
     }
-    at->y += columns * b->y_step;
+    at->y += columns * Y_STEP(b);
     at->ix += columns * SW;
 }
 
@@ -179,7 +197,9 @@ EK_INLINE void strip_at(const int rows, const int full, const ek_dwconv_args *a,
     const weight_t *weights = a->weights;
     for (long c = 0; c < g.c; c = next_block(c, g.c), weights += KH * KW * BLOCK) {
         block_t b = {.bias = bias_at(a, c), .out = output_at(a, c), .c = g.c, .width = g.w};
+#ifdef PITCHED
         b.step = a->x_pitch, b.y_step = a->pitch;
+#endif
         b.weights = weights;
         b.zero = W_ZERO ? a->w_zero : 0;
         EK_UNROLL
@@ -187,17 +207,17 @@ EK_INLINE void strip_at(const int rows, const int full, const ek_dwconv_args *a,
             load_weights(ky, b.w[ky], weights, b.zero);
         EK_UNROLL
         for (int s = 0; s < (TW - 1) * SW + KW; s++) {
-            b.column[s] = s * b.step;
+            b.column[s] = s * STEP(&b);
             EK_OPAQUE_INDEX(b.column[s]);
         }
         b.border = (const TX *)a->border + c;
-        b.y_row = g.ow * b.y_step;
+        b.row = g.ow * Y_STEP(&b);
         place_t at = {.y = y + c, .ix = -g.left};
         EK_UNROLL
         for (int r = 0; r < INPUT_ROWS(rows); r++) {
             const long iy = oy * SH - g.top + r;
             const int inside = iy >= 0 && iy < g.h;
-            at.line[r] = (inside ? image + iy * g.w * b.step + c : b.border) - g.left * b.step;
+            at.line[r] = (inside ? image + iy * g.w * STEP(&b) + c : b.border) - g.left * STEP(&b);
         }
         block_columns(rows, full, &b, at, in, from, until);
     }
@@ -225,16 +245,16 @@ void NAME(const void *args, long begin, long end) {
     const ek_window *g = &a->win;
     const long groups = (g->oh + ROWS - 1) / ROWS;
     for (long t = begin; t < end; t++) {
-        const TX *image = (const TX *)a->x + t / groups * g->h * g->w * a->x_pitch;
+        const TX *image = (const TX *)a->x + t / groups * g->h * g->w * X_PITCH(a);
         long oy = t % groups * ROWS;
         const long until = ek_min(oy + ROWS, g->oh);
         const int full = BLOCK == 1 || g->c >= BLOCK;
-        TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * a->pitch;
+        TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * PITCH(a);
         if (full && until - oy == ROWS) {
             rows_at(ROWS, 1, a, image, oy, y);
             continue;
         }
-        for (; oy < until; oy++, y += g->ow * a->pitch) {
+        for (; oy < until; oy++, y += g->ow * PITCH(a)) {
             if (full)
                 rows_at(1, 1, a, image, oy, y);
             else
@@ -254,10 +274,10 @@ EK_INLINE void find_taps(const ek_dwconv_args *a, const TX *image, long iy, long
     const TX *border = (const TX *)a->border;
     for (int ky = 0; ky < g->kh; ky++) {
         const long y = iy + ky * g->dh;
-        const TX *line = y >= 0 && y < g->h ? image + y * g->w * a->x_pitch : 0;
+        const TX *line = y >= 0 && y < g->h ? image + y * g->w * X_PITCH(a) : 0;
         for (int kx = 0; kx < g->kw; kx++) {
             const long x = ix + kx * g->dw;
-            *tap++ = line && x >= 0 && x < g->w ? line + x * a->x_pitch : border;
+            *tap++ = line && x >= 0 && x < g->w ? line + x * X_PITCH(a) : border;
         }
     }
 }
@@ -289,7 +309,7 @@ EK_INLINE void sums(const int pixels, const int blocks, const int full, const ek
         const output o = output_at(a, c + j * BLOCK);
         EK_UNROLL
         for (int i = 0; i < pixels; i++)
-            finish(&o, acc[i][j], y + i * a->pitch + c + j * BLOCK, channels);
+            finish(&o, acc[i][j], y + i * PITCH(a) + c + j * BLOCK, channels);
     }
 }
 
@@ -319,17 +339,17 @@ void NAME(const void *args, long begin, long end) {
     const ek_window *g = &a->win;
     const TX *tap[PIXELS][EK_MOST_TAPS];
     for (long t = begin; t < end; t++) {
-        const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * a->x_pitch;
-        TX *y = (TX *)a->y + t * g->ow * a->pitch;
+        const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * X_PITCH(a);
+        TX *y = (TX *)a->y + t * g->ow * PITCH(a);
         const long iy = t % g->oh * g->sh - g->top;
         for (long ox = 0, made; ox < g->ow; ox += made) {
             made = ek_min(PIXELS, g->ow - ox);
             for (long i = 0; i < made; i++)
                 find_taps(a, image, iy, (ox + i) * g->sw - g->left, tap[i]);
             if (made == PIXELS)
-                channels_of(PIXELS, a, tap, g->kh * g->kw, y + ox * a->pitch);
+                channels_of(PIXELS, a, tap, g->kh * g->kw, y + ox * PITCH(a));
             else
-                channels_of(1, a, tap, g->kh * g->kw, y + ox * a->pitch);
+                channels_of(1, a, tap, g->kh * g->kw, y + ox * PITCH(a));
         }
         finish_rows(a, y, g->ow);
     }

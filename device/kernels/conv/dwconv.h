@@ -12,7 +12,7 @@ typedef struct {
     const void *bias;    /* f32, or s32 with x's zero point folded in */
     const void *border;  /* a row of x (w * x_pitch) filled with the padding value */
     void *y;
-    long x_pitch, pitch; /* elements between consecutive pixels of x and y: at least c */
+    long x_pitch, pitch; /* elements between pixels of x and y: c, or with PITCHED more */
     float low_f32, high_f32;
     ek_epilogue epilogue;                     /* f32 */
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization as in ek_i8_conv_args */

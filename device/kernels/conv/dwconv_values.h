@@ -62,12 +62,12 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
 }
 /* Postprocesses `pixels` finished pixels of complete rows. */
 EK_INLINE void finish_rows(const ek_dwconv_args *a, ek_real *y, long pixels) {
-    epilogue_rows(&a->epilogue, y, a->pitch, pixels, 0, a->win.c);
+    epilogue_rows(&a->epilogue, y, PITCH(a), pixels, 0, a->win.c);
 }
 #else
 #include "look_up_rows.h"
 EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {
-    look_up_rows(a->table, y, a->pitch, pixels, 0, a->win.c);
+    look_up_rows(a->table, y, PITCH(a), pixels, 0, a->win.c);
 }
 #define PADS_WITH_ZERO 0
 #define X_IS_UNSIGNED ((TX) - 1 > 0)

@@ -180,6 +180,8 @@ def _build_call(
 ) -> KernelCall:
     name, macros = _kernel_name(ctx, node, window, dtype)
     name, macros = name + suffix, {**macros, **extra}
+    if (fields["x_pitch"], fields["pitch"]) != (window.x[3], window.x[3]):
+        name, macros = f"{name}_pitched", {**macros, "PITCHED": 1}
     kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
     groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
     return KernelCall(kernel, fields, window.y[0] * groups)
