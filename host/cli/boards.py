@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.host.virtual import BoardState
     from edgekit.kb.targets.board import BoardProfile
 
-_LESS_IMPORTANT = (9, 7, 5, 2, 3)  # columns: kb, units, caches, core, isa
+_LESS_IMPORTANT = (9, 7, 5, 2, 3, 8)  # columns: kb, units, caches, core, isa, estimates
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.device.runtime.agent.shadow_spec import ShadowSpec
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.runtime.agent.task import TaskSpec
-from edgekit.host.common.paged import Content
+from edgekit.host.common.content import Content
 from edgekit.host.compiler.ir.types import Array
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec
 from edgekit.device.runtime.agent.variants import shapes_text, variant_text
-from edgekit.host.common.paged import Content
+from edgekit.host.common.content import Content
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator, has_plugin

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.common.paged import Content
+from edgekit.host.common.content import Content
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgekit.host.common.paged import release_pages
+from edgekit.host.common.content import release_pages
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops.state import ReadState, WriteState
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.common.paged import release_pages
+from edgekit.host.common.content import release_pages
 from edgekit.host.compiler.ir.types import Graph
 
 

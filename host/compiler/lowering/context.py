@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgekit.host.common.paged import Content, PagedBytes
+from edgekit.host.common.content import Content, PagedBytes
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.align import ALIGN, round_up, strides_of
 from edgekit.host.compiler.ir.by_operator import ByOperator

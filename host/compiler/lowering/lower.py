@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from edgekit.host.common.paged import release_pages
+from edgekit.host.common.content import release_pages
 from edgekit.host.compiler import lowering as package
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.host.common.paged import Content
+from edgekit.host.common.content import Content
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.lowering.choice import CompiledProduct
 

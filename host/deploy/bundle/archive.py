@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterable
 from typing import IO
 
-from edgekit.host.common.paged import Content, parts_of
+from edgekit.host.common.content import Content, parts_of
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE, _FOLDER_MODE = 0o100644, 0o040755

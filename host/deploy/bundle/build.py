@@ -19,7 +19,7 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.specs import Description, GoldenFiles, parse_description
 from edgekit.device.version import VERSION
-from edgekit.host.common.paged import Content, parts_of
+from edgekit.host.common.content import Content, parts_of
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
 from edgekit.kb.targets.board import BoardProfile

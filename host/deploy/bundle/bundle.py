@@ -23,8 +23,8 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.signing import MAX_SIGNATURE_BYTES
 from edgekit.device.runtime.errors import InputError as ManifestError
+from edgekit.host.common.content import Content
 from edgekit.host.common.files import atomic_writer, open_file
-from edgekit.host.common.paged import Content
 from edgekit.host.deploy.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
 

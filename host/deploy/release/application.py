@@ -28,8 +28,8 @@ from edgekit.device.runtime.agent.manifest import (
 from edgekit.device.runtime.agent.specs import safe_path
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.version import VERSION
+from edgekit.host.common.content import Content
 from edgekit.host.common.files import read_file
-from edgekit.host.common.paged import Content
 from edgekit.host.compiler.options import Task
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
 from edgekit.host.deploy.bundle.sign import known_key

@@ -9,13 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.host.common.paged import (
-    LEAST_ARRAY,
-    PagedArrays,
-    PagedBytes,
-    parts_of,
-    release_pages,
-)
+from edgekit.host.common.content import PagedBytes, parts_of, release_pages
+from edgekit.host.common.paged import LEAST_ARRAY, PagedArrays
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.ir.types import Array
