@@ -165,6 +165,13 @@ def zero_points_of(t: Tensor) -> Array:
     return points.reshape(-1, *(1,) * (len(t.shape) - 1 - _require_quant(t).axis))
 
 
+def same_quantization(a: Tensor, b: Tensor) -> bool:
+    """Whether both tensors have the same quantization."""
+    if not (a.is_quantized and b.is_quantized):
+        return a.is_quantized is b.is_quantized
+    return (scale_of(a), zero_point_of(a)) == (scale_of(b), zero_point_of(b))
+
+
 def _require_quant(t: Tensor) -> Quant:
     if t.quant is None:
         raise ShapeError(f"expected {t.dtype.value} values with a scale, found plain ones")

@@ -70,9 +70,8 @@ def parts_of_rows(
     """Tensors that can be written directly into a concatenation.
 
     Their producers must support a row pitch: some of channels, moves of any axes. So must other
-    readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the
-    node whose kernel includes them;
-    nodes in `alone` have kernels without a pitch argument.
+    readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the node
+    whose kernel includes them; nodes in `alone` have kernels without a pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}

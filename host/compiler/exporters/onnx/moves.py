@@ -8,11 +8,10 @@ from edgekit.host.compiler.exporters.onnx.sink import (
     FROM_IMAGE,
     TO_IMAGE,
     OnnxExportCall,
-    same_quantization,
     writes,
 )
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import zero_point_of
+from edgekit.host.compiler.ir.quantization import same_quantization, zero_point_of
 from edgekit.host.compiler.ir.types import DType
 
 

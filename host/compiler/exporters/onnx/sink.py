@@ -16,8 +16,6 @@ from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import (
     dequantize,
     quantized_range,
-    scale_of,
-    zero_point_of,
 )
 from edgekit.host.compiler.ir.types import (
     Activation,
@@ -226,13 +224,6 @@ class OnnxExportCall:
         if activation is Activation.RELU:
             return self.step("Relu", [made])
         return self.step("Clip", [made, self.number(low, self.out), self.number(high, self.out)])
-
-
-def same_quantization(a: Tensor, b: Tensor) -> bool:
-    """Whether both tensors have the same quantization."""
-    if not (a.is_quantized and b.is_quantized):
-        return a.is_quantized is b.is_quantized
-    return (scale_of(a), zero_point_of(a)) == (scale_of(b), zero_point_of(b))
 
 
 def _stored_form(t: Tensor) -> tuple[Array, Quant | None]:

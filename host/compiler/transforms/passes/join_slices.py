@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.host.compiler.ir.ops import Concat, Split, StridedSlice
+from edgekit.host.compiler.ir.quantization import same_quantization
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
@@ -64,7 +65,7 @@ def _slice(users: Users, name: str | None, axis: int) -> _Slice | None:
     if node is None or not isinstance(node.op, Split | StridedSlice):
         return None
     source, part = (users.graph.tensors[t or ""] for t in (node.inputs[0], name))
-    if source.quant != part.quant:
+    if not same_quantization(source, part):
         return None
     op = node.op
     if isinstance(op, Split):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.transforms.passes.join_slices import join_slices
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.compiler.transforms.passes.test_fuse import Builder, kinds, same_results
+from tests.support.op_cases import quant
 
 
 def _slice(build: Builder, x: str, begin: int, count: int) -> str:
@@ -60,3 +63,20 @@ def test_other_slices_stay(order):
     after, _ = run_passes(graph)
     assert x not in after.nodes[-1].inputs[:2]
     same_results(graph, after)
+
+
+@pytest.mark.parametrize(("scale", "first"), [(0.1, "x"), (0.2, "half")])
+def test_slices_of_bytes_are_joined_if_they_have_the_scale_of_their_source(scale, first):
+    """A file states the scale of each tensor anew."""
+    shapes = {"x": 12, "half": 6, "rest": 6, "more": 6, "y": 18}
+    tensors = {
+        name: Tensor(name, (1, 4, 4, n), DType.I8, quant(scale if name == "half" else 0.1))
+        for name, n in shapes.items()
+    }
+    nodes = (
+        Node("cut", ops.Split(3, (6, 6)), ("x",), ("half", "rest")),
+        Node("more", ops.MaxPool2D((1, 1)), ("rest",), ("more",)),
+        Node("y", ops.Concat(3), ("half", "rest", "more"), ("y",)),
+    )
+    after = join_slices(Graph("bytes", tensors, nodes, ("x",), ("y",)))
+    assert after.nodes[-1].inputs[0] == first
