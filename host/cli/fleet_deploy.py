@@ -129,9 +129,8 @@ def deploy(
         parse_seconds(wait, "--wait", zero=True),
         above.number / 100,
         parallel or fleet.PARALLEL,
-        min_agreement,
+        _checked_agreement(min_agreement),
     )
-    _check_agreement(min_agreement)
     if not above.percent:
         raise InputError(f"--fail-above: expected percent as 10%, found '{fail_above}'")
     boards = fleet.select(select or (), Path.cwd())
@@ -168,9 +167,10 @@ def deploy(
         _check_all_deployed(journal)
 
 
-def _check_agreement(least: float | None) -> None:
+def _checked_agreement(least: float | None) -> float | None:
     if least is not None and not 0 < least < 1:
         raise InputError(f"--min-agreement: expected a number between 0 and 1, found {least:g}")
+    return least
 
 
 def _with_shadow(bundle: Bundle, min_agreement: float | None) -> Bundle:

@@ -64,6 +64,8 @@ class _How:
     trace: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.chip, NnaChip):
+            raise InputError(f"nna: expected a chip such as NNA2, found {self.chip!r}")
         if self.emulator not in EMULATORS:
             raise InputError(
                 f"nna: expected the emulator native or python, found {self.emulator!r}"

@@ -240,7 +240,8 @@ def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
     if not (out.flags.c_contiguous and out.flags.aligned):
         raise InputError(
             "sparse matrix: expected out with adjacent, aligned elements, found strides "
-            f"{list(out.strides)} at {out.ctypes.data:#x}; use an array of its own"
+            f"{list(out.strides)}{'' if out.flags.aligned else ', not aligned'}; "
+            "use an array of its own"
         )
     if np.may_share_memory(out, x):
         raise InputError("sparse matrix: expected out and x to be separate, found shared memory")

@@ -61,6 +61,7 @@ def test_operands_of_a_convolution(x, w, options, said):
 
 def test_the_emulator_must_be_one_there_is():
     assert "native or python, found 'fast'" in refused(nna_matmul, A, F, emulator="fast")
+    assert "a chip such as NNA2, found 3" in refused(nna_matmul, A, F, chip=3)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         ),
         (
             lambda: SparseMatrix.from_dense(np.eye(2)).matvec(np.ones(2), out=np.ones(4)[::2]),
-            "expected out with adjacent, aligned elements, found strides [16]",
+            "expected out with adjacent, aligned elements, found strides [16]; use an array",
         ),
         (lambda: _wrong_csr() @ np.ones((3, 2)), "expected X of float64 [2, 2]"),
         (lambda: _wrong_csr() * np.inf, "within float64, found larger ones"),
