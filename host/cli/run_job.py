@@ -11,6 +11,7 @@ from typing import Protocol
 
 from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.pages import read_page
+from edgekit.device.runtime.agent.rotated import upright
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     BOXES,
@@ -302,7 +303,7 @@ class RunJob:
         if page is None or self.recognizer is None:
             return made
         read = partial(self.recognizer.read, name=str(found.file))
-        boxes = [pose.box for pose in made.poses or ()]
+        boxes = made.rotated or [upright(pose.box) for pose in made.poses or ()]
         return replace(made, lines=tuple(read_page(page, boxes, read)))
 
     def _line_in(self, file: Path, session: InferenceSession) -> FileResult:

@@ -11,6 +11,7 @@ from PIL import Image
 from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.pages import Crop, cut, in_rows, pieces_of, read_line, read_page
+from edgekit.device.runtime.agent.rotated import Rotated, upright
 from edgekit.device.runtime.application import open as open_on_board
 from tests.cli.test_detect import served
 from tests.cli.test_ocr import line_reader, stripes
@@ -117,13 +118,46 @@ def test_models_that_do_not_fit_are_refused(edgekit, home):
 
 
 def _box(left, top, right, bottom):
-    return Box("", 1.0, left, top, right, bottom, 0)
+    return upright(Box("", 1.0, left, top, right, bottom, 0))
+
+
+def _turned(center, sides, angle):
+    """A box of such sides around a center, turned clockwise."""
+    along = np.array([np.cos(angle), np.sin(angle)]) * sides[0] / 2
+    across = np.array([-np.sin(angle), np.cos(angle)]) * sides[1] / 2
+    corners = [center + a * along + b * across for a, b in ((-1, 1), (-1, -1), (1, -1), (1, 1))]
+    low, high = np.min(corners, axis=0), np.max(corners, axis=0)
+    return Rotated(Box("", 1.0, *low, *high, 0), tuple(map(tuple, corners)))
 
 
 def test_rows_are_from_the_top_and_from_the_left():
     one, two = _box(50, 10, 90, 30), _box(0, 14, 40, 34)  # a row that is not level
     three, four = _box(0, 31, 40, 51), _box(50, 45, 90, 65)  # little in common
     assert in_rows([four, three, one, two]) == [two, one, three, four]
+
+
+@pytest.mark.parametrize("angle", [0.25, -0.25])
+def test_rows_of_a_page_that_is_not_level_rise_or_fall(angle):
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    centers = np.array([(100, 40), (320, 44), (100, 70), (320, 70), (250, 100)]) @ turn
+    boxes = [_turned(center, (180, 20), angle) for center in centers]
+    assert in_rows([boxes[i] for i in (3, 0, 4, 2, 1)]) == boxes
+
+
+@pytest.mark.parametrize("angle", [0.1, -0.3, 1.4, 1.7])
+def test_a_turned_box_is_made_level(angle):
+    """Colors that change evenly from pixel to pixel are known at any place; a line that is more
+    upright than level is turned counterclockwise."""
+    y, x = np.indices((100, 120))
+    page = Crop(np.stack([2 * x, 2 * y, x + y], 2).astype(np.uint8).tobytes(), 120, 100)
+    found = cut(page, _turned((60, 50), (60, 12), angle))
+    assert found[1:] == (60, 12)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    down, across = np.indices((12, 60)) + 0.5
+    places = np.stack([across - 30, down - 6], 2) @ turn + (60 - 0.5, 50 - 0.5)
+    expected = np.stack([2 * places[..., 0], 2 * places[..., 1], places.sum(2)], 2)
+    pixels = np.frombuffer(found.pixels, np.uint8).reshape(12, 60, 3)
+    np.testing.assert_allclose(pixels, expected, atol=1.1)
 
 
 def test_a_box_is_cut_at_the_edges_and_turned_if_it_is_upright():

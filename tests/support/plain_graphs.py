@@ -202,6 +202,9 @@ def area_boxes(rng: Rng) -> Case:
     h, w = pick(rng, (1, 3, 9, 20)), pick(rng, (1, 4, 17, 33))
     values = rng.integers(0, 5, (1, h // 2 + 1, w // 2 + 1)) / 4
     values = values.repeat(2, 1).repeat(2, 2)[:, :h, :w]
+    if rng.random() < 0.3:  # stripes that rise or fall
+        y, x = np.indices((1, h, w))[1:]
+        values = 0.5 + 0.5 * np.sin(x * rng.uniform(-0.4, 0.4) + y * rng.uniform(0.2, 0.9))
     op = ops.AreaBoxes(
         keep=pick(rng, (1, 3, 50)), threshold=pick(rng, (0.3, 0.6)), sure=pick(rng, (0.4, 0.7)),
         least=pick(rng, (1, 3)), grow=float(rng.uniform(0, 3)),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
-from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.rotated import Corner, Rotated
 
 _COLORS = 3
 _LEAST = 0.5  # score of a line, as in PaddleOCR's program
 _UPRIGHT = 1.5  # times as high as wide: such a line runs from top to bottom
+_LEVEL = 1.0  # pixels by which the sides of a box may be askew
+_PARTS = 256  # of a pixel
 _ROW = 0.5  # of the lower one's height: boxes that overlap so are in a row
 _SEARCH = 0.4  # of a piece, at its end: where a line may be cut
 _SPACE = 0.2  # of a line's height: a gap so wide is a space
@@ -36,14 +38,14 @@ class Crop(NamedTuple):
     height: int
 
 
-def read_page(page: Crop, boxes: Sequence[Box], read: Callable[[Crop], Line]) -> List[TextLine]:
+def read_page(page: Crop, boxes: Sequence[Rotated], read: Callable[[Crop], Line]) -> List[TextLine]:
     """The lines that `read` reads in the boxes of a page, in rows from the top, each from the left.
     Boxes without text, and with one that is hardly sure, are left out."""
     found = []
-    for box in in_rows(boxes):
-        line = read(cut(page, box))
+    for each in in_rows(boxes):
+        line = read(cut(page, each))
         if line.text.strip() and line.score >= _LEAST:
-            found.append(TextLine(line.text, line.score, *box[2:6]))
+            found.append(TextLine(line.text, line.score, *each.box[2:6]))
     return found
 
 
@@ -58,32 +60,106 @@ def read_line(line: Crop, aspect: float, read: Callable[[Crop], Line]) -> Line:
     return Line(text, total / len(text) if text else 0.0)
 
 
-def in_rows(boxes: Sequence[Box]) -> List[Box]:
-    """The boxes in the order of reading: rows from the top, each from the left."""
-    rows: List[List[Box]] = []
-    for box in sorted(boxes, key=lambda each: each.top):
-        if rows and _share_a_row(rows[-1][0], box):
-            rows[-1].append(box)
+def in_rows(boxes: Sequence[Rotated]) -> List[Rotated]:
+    """The boxes in the order of reading: rows from the top, each from the left. Rows rise or fall
+    as most lines do."""
+    outlines = [_from_left(each.corners) for each in boxes]
+    slopes = sorted((b[1] - a[1]) / (b[0] - a[0]) for a, b, *_ in outlines)
+    spans = [_span(outline, slopes[len(slopes) // 2]) for outline in outlines]
+    rows: List[List[int]] = []
+    for i in sorted(range(len(boxes)), key=spans.__getitem__):
+        if rows and _share_a_row(spans[rows[-1][0]], spans[i]):
+            rows[-1].append(i)
         else:
-            rows.append([box])
-    return [box for row in rows for box in sorted(row, key=lambda each: each.left)]
+            rows.append([i])
+    return [boxes[i] for row in rows for i in sorted(row, key=lambda i: boxes[i].box.left)]
 
 
-def _share_a_row(first: Box, other: Box) -> bool:
-    common = min(first.bottom, other.bottom) - max(first.top, other.top)
-    return common >= _ROW * min(first.bottom - first.top, other.bottom - other.top)
+def _from_left(corners: Sequence[Corner]) -> Sequence[Corner]:
+    """The corners of a box, clockwise from its upper left one: the next one is to the right."""
+    for i in range(len(corners)):
+        (x, y), (next_x, next_y) = corners[i], corners[(i + 1) % len(corners)]
+        if abs(next_y - y) <= next_x - x and next_x > x:
+            return (*corners[i:], *corners[:i])
+    return corners
 
 
-def cut(page: Crop, box: Box) -> Crop:
-    """The pixels of a box; a line that runs from top to bottom is turned counterclockwise."""
+def _span(outline: Sequence[Corner], slope: float) -> Tuple[float, float]:
+    """Where a line begins and ends from top to bottom, on a page that was turned to be level."""
+    center = sum(y - slope * x for x, y in outline) / len(outline)
+    height = _distance(outline[0], outline[3])
+    return center - height / 2, center + height / 2
+
+
+def _distance(a: Corner, b: Corner) -> float:
+    return math.hypot(b[0] - a[0], b[1] - a[1])
+
+
+def _share_a_row(first: Tuple[float, float], other: Tuple[float, float]) -> bool:
+    common = min(first[1], other[1]) - max(first[0], other[0])
+    return common >= _ROW * min(first[1] - first[0], other[1] - other[0])
+
+
+def cut(page: Crop, found: Rotated) -> Crop:
+    """The pixels of a box, made level; a line that runs from top to bottom is turned
+    counterclockwise."""
+    corners = _from_left(found.corners)
+    (x, y), right, _, down = corners
+    if abs(right[1] - y) > _LEVEL or abs(down[0] - x) > _LEVEL:
+        if _distance(corners[0], down) >= _UPRIGHT * _distance(corners[0], right):
+            corners = (*corners[1:], corners[0])
+        return _leveled(page, corners)
+    box = found.box
     left, top = max(math.floor(box.left), 0), max(math.floor(box.top), 0)
-    right, bottom = min(math.ceil(box.right), page.width), min(math.ceil(box.bottom), page.height)
+    end, bottom = min(math.ceil(box.right), page.width), min(math.ceil(box.bottom), page.height)
     rows = (
-        page.pixels[_COLORS * (y * page.width + left) : _COLORS * (y * page.width + right)]
+        page.pixels[_COLORS * (y * page.width + left) : _COLORS * (y * page.width + end)]
         for y in range(top, bottom)
     )
-    made = Crop(b"".join(rows), right - left, bottom - top)
+    made = Crop(b"".join(rows), end - left, bottom - top)
     return _turned(made) if made.height >= _UPRIGHT * made.width else made
+
+
+def _leveled(page: Crop, corners: Sequence[Corner]) -> Crop:
+    """The pixels within corners, clockwise from the upper left one; between pixels, those around
+    count by how near they are. Pixels at the edge continue outside."""
+    start, right, _, down = corners
+    width, height = (max(round(_distance(start, end)), 1) for end in (right, down))
+    # In parts of a pixel, from the center of the page's first one.
+    step = [_PARTS * (end - begin) / width for begin, end in zip(start, right)]
+    fall = [_PARTS * (end - begin) / height for begin, end in zip(start, down)]
+    first = [
+        _PARTS * (begin - 0.5) + (across + under) / 2
+        for begin, across, under in zip(start, step, fall)
+    ]
+    made = bytearray()
+    for row in range(height):
+        x, y = (begin + row * under for begin, under in zip(first, fall))
+        for column in range(width):
+            made += _between(page, int(x + column * step[0]), int(y + column * step[1]))
+    return Crop(bytes(made), width, height)
+
+
+def _between(page: Crop, x: int, y: int) -> bytes:
+    """The color at a place, in parts of a pixel."""
+    x = min(max(x, 0), _PARTS * (page.width - 1))
+    y = min(max(y, 0), _PARTS * (page.height - 1))
+    left, after, top, under = x // _PARTS, x % _PARTS, y // _PARTS, y % _PARTS
+    pixels, at = page.pixels, _COLORS * (top * page.width + left)
+    beside = at + _COLORS if after else at
+    below = _COLORS * page.width if under else 0
+    before, over = _PARTS - after, _PARTS - under
+    a, b, c, d = over * before, over * after, under * before, under * after
+    return bytes(
+        (
+            a * pixels[at + i]
+            + b * pixels[beside + i]
+            + c * pixels[at + below + i]
+            + d * pixels[beside + below + i]
+        )
+        // _PARTS**2
+        for i in range(_COLORS)
+    )
 
 
 def _turned(crop: Crop) -> Crop:

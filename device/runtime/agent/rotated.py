@@ -27,6 +27,12 @@ class Rotated(NamedTuple):
         return math.degrees(math.atan2(down, across)) % 180
 
 
+def upright(box: Box) -> Rotated:
+    """A box that is not rotated."""
+    _, _, left, top, right, bottom, _ = box
+    return Rotated(box, ((left, top), (right, top), (right, bottom), (left, bottom)))
+
+
 def rotated_of(
     values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> List[Rotated]:

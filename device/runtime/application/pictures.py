@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, pl
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line, page_task, reading_part
 from edgekit.device.runtime.agent.pages import Crop, read_line
-from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
+from edgekit.device.runtime.agent.rotated import Rotated, rotated_of, upright
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
@@ -96,8 +96,15 @@ def obb(loaded: Loaded, frame: Any, width: int, height: int) -> List[Rotated]:
     """See Model.obb."""
     task = _task_of(loaded, OBB)
     data, placed = _input_of(loaded, task, frame, width, height)
-    rows = loaded.run({task.input: data}, {}, "")[task.output]
+    rows = loaded.run({task.input: data}, {}, loaded.manifest.signature)[task.output]
     return rotated_of(_floats(rows), _output_of(loaded, task).shape[-1], task, placed)
+
+
+def boxes(loaded: Loaded, page: Crop) -> List[Rotated]:
+    """The boxes of a page, rotated if the model finds such."""
+    if _task_of(loaded, *BOXES).kind == OBB:
+        return obb(loaded, *page)
+    return [upright(box) for box in detect(loaded, *page)]
 
 
 def instances(loaded: Loaded, frame: Any, width: int, height: int) -> List[Instance]:

@@ -118,5 +118,5 @@ class Results:
         reading, as `recognizer.ocr` reads them, by default this model's own; `frame` as in
         `detect`."""
         page = pictures.crop_of(frame, width, height)
-        boxes = self.detect(page.pixels, page.width, page.height)
+        boxes = self._on_current(lambda loaded: pictures.boxes(loaded, page))
         return read_page(page, boxes, lambda part: (recognizer or self).ocr(*part))

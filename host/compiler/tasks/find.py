@@ -168,7 +168,7 @@ def _detector(model: KnownModel) -> Prepared | None:
             f"how the model takes pixels is in {file}, which {whose} exports: put it next to "
             f"{model.path.name}, or name the head for pixels {otherwise}: --head {heads[0].name}",
         )
-    return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
+    return _with_rows(model, heads[0].kind, heads[0], "boxes", DETECTIONS) if heads else None
 
 
 def _undecided(model: KnownModel, heads: Sequence[Head]) -> Prepared:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX
+from edgekit.device.runtime.agent.task import DETECT, FIELDS, LETTERBOX
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.tasks.append import Appender
@@ -44,7 +44,8 @@ class Head:
     """A recognized head. `rows` appends its decoder and returns the tensor of rows; `classes` is 0
     if unknown, and UNNAMED if labels may be another model's; labels begin with number `first`.
     `pixels` are fields of the TaskSpec: how the picture becomes the input. `likely`: of several
-    heads with such outputs, it is the one that the network shows."""
+    heads with such outputs, it is the one that the network shows. `kind` is the
+    TaskSpec's."""
 
     name: str
     what: str
@@ -54,6 +55,7 @@ class Head:
     labels: tuple[str, ...] = ()
     first: int = 0
     likely: bool = False
+    kind: str = DETECT
 
 
 def selected(

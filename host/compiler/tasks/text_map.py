@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgekit.device.runtime.agent.task import BGR, CORNER
+from edgekit.device.runtime.agent.task import BGR, CORNER, OBB
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -38,7 +38,7 @@ def text_map(ends: Ends) -> Iterator[Head]:
         flat = to.add(ops.Reshape((1, image.height, image.width)), to.floats(output.name))
         return to.add(ops.AreaBoxes(KEEP, _THRESHOLD, _SURE, grow=_GROW), flat)
 
-    yield Head("dbnet", f"'{output.name}' is like DB's", 1, rows, _PIXELS, _LABELS)
+    yield Head("dbnet", f"'{output.name}' is like DB's", 1, rows, _PIXELS, _LABELS, kind=OBB)
 
 
 def is_text_map(graph: Graph, output: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.device.runtime.agent.task import BOXES
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import import_for_task
@@ -49,7 +50,7 @@ def test_boxes_are_around_what_is_text(tmp_path):
     x[..., 8:16, 16:48] = 1
     x[..., 40:52, 60:92] = 0.8
     x[..., 56:58, 4:8] = 1  # half of a square: not sure
-    rows = evaluate(made.graph, {"x": x}).outputs[made.task.output].reshape(-1, 7)
+    rows = evaluate(made.graph, {"x": x}).outputs[made.task.output].reshape(-1, 19)
     found = rows[rows[:, 1] >= 0]
     scores = 1 / (1 + np.exp(-np.array([4, 2.4])))
     np.testing.assert_allclose(found[:, 2], scores, rtol=1e-5)
@@ -58,12 +59,36 @@ def test_boxes_are_around_what_is_text(tmp_path):
         (16 - grown[0], 8 - grown[0], 48 + grown[0], 16 + grown[0]),
         (60 - grown[1], 40 - grown[1], 96, 52 + grown[1]),
     ]
-    np.testing.assert_allclose(found[:, 3:], expected, rtol=1e-5)
+    np.testing.assert_allclose(found[:, 3:7], expected, rtol=1e-5)
+
+
+def test_lines_that_are_not_level_have_rotated_boxes(tmp_path):
+    """Upright boxes around them would overlap, and be mostly white."""
+    made = prepared(_detector(tmp_path, sizes=(160, 320)), CompileOptions(task="detect"))
+    assert made.task is not None and made.task.kind == "obb"
+    angle, centers, sides = 0.2, ((150, 60), (160, 95)), (240, 12)
+    y, x = np.indices((160, 320)) + 0.5
+    page = np.zeros((1, 3, 160, 320), np.float32)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    for center in centers:
+        along, across = np.tensordot(turn, np.stack([x - center[0], y - center[1]]), 1)
+        page[..., (abs(along) < sides[0] / 2) & (abs(across) < sides[1] / 2)] = 1
+    rows = evaluate(made.graph, {"x": page}).outputs[made.task.output].reshape(-1, 19)
+    found = sorted((row for row in rows if row[1] >= 0), key=lambda row: row[4])
+    assert len(found) == 2
+    away = 1.5 * sides[0] * sides[1] / (2 * sum(sides))
+    for center, row in zip(centers, found, strict=True):
+        half = [side / 2 + away for side in sides]
+        expected = center + np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)]) * half @ turn
+        corners = row[7:].reshape(4, 3)[:, :2]
+        gaps = np.linalg.norm(corners[:, None] - expected[None], axis=2)
+        assert sorted(gaps.argmin(axis=1)) == [0, 1, 2, 3]
+        assert gaps.min(axis=1).max() < 10  # squares of 4 pixels
 
 
 def test_a_map_of_segmentation_is_no_text(tmp_path):
     made = prepared(_detector(tmp_path, twice=False), CompileOptions(task="guess"))
-    assert made.task is None or made.task.kind != "detect"
+    assert made.task is None or made.task.kind not in BOXES
 
 
 @pytest.mark.parametrize("twice", [True, False])

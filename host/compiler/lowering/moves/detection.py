@@ -58,6 +58,8 @@ def lower_area_boxes(ctx: Context, node: Node) -> list[KernelCall]:
         "y": Value(node.outputs[0]),
         "waiting": ctx.scratch(node, 4 * h * w),
         "seen": ctx.scratch(node, h * w),
+        "rows": ctx.scratch(node, 8 * h),
+        "hull": ctx.scratch(node, 16 * (h + 1)),
     }
     kernel = ctx.kernel("f32_area_boxes", "detection/areas.c", None, "ek_area_boxes_args")
     return [KernelCall(kernel, fields, 1)]
