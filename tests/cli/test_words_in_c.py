@@ -12,7 +12,7 @@ from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
-from tests.cli.test_hearing import _melody, _silero, _words
+from tests.cli.test_hearing import _melody, _silero, _words, late_or_early
 from tests.cli.test_ocr import line_reader, stripes
 from tests.cli.test_transcribe import spoken, transcriber
 from tests.support.detectors import detector
@@ -120,6 +120,19 @@ def test_what_is_heard_is_that_of_python(edgekit, home, root, program):
         assert (lines, rate) == (expected, "16000")
     refused = _lines(program, root, "embed", bytes(27), 3, 3)[0]
     assert refused == "expected a model compiled with --task embed, found another"
+
+
+@pytest.mark.slow
+def test_the_last_window_ends_where_the_sound_does(edgekit, home, root, program):
+    assert edgekit("deploy", late_or_early(home), "--task", "keyword").code == 0
+    for quiet in (0, 10100):
+        sound = np.zeros(quiet + 900, np.float32)
+        sound[quiet:] = 0.3 * np.sin(np.arange(900))
+        with open_on_board(root=root) as model:
+            ear = listen(model)
+            expected = _expected([*ear.feed(sound.tolist()), *ear.finish()])
+        assert [each.split()[-1] for each in expected] == ["late"]
+        assert _lines(program, root, "hear", sound.tobytes(), 777)[:-1] == expected
 
 
 @pytest.mark.slow

@@ -22,9 +22,11 @@ struct ek_listener {
     ek_app *app;
     int is_vad, rate, inputs, carried[MOST_INPUTS]; /* the output that becomes an input, or -1 */
     int sound, overlaps, has_last, is_padded;
+    int ends; /* the last window ends where the sound does */
     int64_t window, step, classes;
     tensor kind;             /* of the window */
     float *samples;          /* that no window has taken whole */
+    float *earlier;          /* those before them, as many as are in a window, if it `ends` */
     int64_t count, room;     /* of them */
     int64_t first, heard_to; /* the place of the first one in the sound; the last window's end */
     void *given[MOST_INPUTS];
@@ -106,13 +108,15 @@ static int take_model(ek_task *task, void *context, char *error) {
     l->overlaps = !l->is_vad && !task->stateful && !states;
     l->step = l->overlaps ? l->window / OVERLAP : l->window - context_size;
     l->step = l->step < 1 ? 1 : l->step;
-    l->overlaps = l->overlaps && l->step < l->window;
+    l->ends = !strcmp(task->fit, "last");
+    l->overlaps = l->overlaps && l->step < l->window && !l->ends;
     l->count = context_size, l->room = l->window + context_size, l->first = -context_size;
     l->samples = calloc((size_t)l->room + 1, sizeof *l->samples);
+    l->earlier = calloc((size_t)(l->ends ? l->window : 0) + 1, sizeof *l->earlier);
     l->scores = calloc((size_t)l->classes + 1, sizeof *l->scores);
     l->before = calloc((size_t)l->classes + 1, sizeof *l->before);
     l->gates = calloc((size_t)l->classes + 1, sizeof *l->gates);
-    l->failed |= !l->samples || !l->scores || !l->before || !l->gates;
+    l->failed |= !l->samples || !l->earlier || !l->scores || !l->before || !l->gates;
     if (l->failed)
         snprintf(error, EK_TASK_ERROR, "expected memory for a listener, found none; free some");
     return l->failed ? -1 : 1;
@@ -223,6 +227,10 @@ static int give_scores(ek_task *task, void *context, char *error) {
     }
     l->has_last = 1;
     const int64_t used = l->step < l->count ? l->step : l->count;
+    if (l->ends) {
+        memmove(l->earlier, l->earlier + used, sizeof *l->earlier * (size_t)(l->window - used));
+        memcpy(l->earlier + l->window - used, l->samples, sizeof *l->samples * (size_t)used);
+    }
     l->count -= used, l->first += l->step;
     memmove(l->samples, l->samples + used, sizeof *l->samples * (size_t)l->count);
     if (l->failed)
@@ -286,8 +294,14 @@ static int take_end(ek_task *task, void *context, char *error) {
 
 int ek_listener_finish(ek_listener *l, ek_heard *heard, int most) {
     const int64_t rest = l->window - l->count;
-    if (!l->is_padded && rest > 0 && l->first + l->count > l->heard_to) { /* silence follows */
-        memset(l->samples + l->count, 0, sizeof *l->samples * (size_t)rest);
+    if (!l->is_padded && rest > 0 && l->first + l->count > l->heard_to) {
+        if (l->ends) {
+            memmove(l->samples + rest, l->samples, sizeof *l->samples * (size_t)l->count);
+            memcpy(l->samples, l->earlier + l->window - rest, sizeof *l->samples * (size_t)rest);
+            l->first -= rest;
+        } else { /* silence follows */
+            memset(l->samples + l->count, 0, sizeof *l->samples * (size_t)rest);
+        }
         l->count = l->window, l->is_padded = 1;
         if (run(l, take_window) < 0)
             return -1;
@@ -300,7 +314,8 @@ void ek_listener_close(ek_listener *l) {
         return;
     for (int i = 0; i < l->inputs; i++)
         free(l->given[i]);
-    free(l->samples), free(l->scores), free(l->before), free(l->gates), free(l->queue);
+    free(l->samples), free(l->earlier), free(l->scores), free(l->before), free(l->gates);
+    free(l->queue);
     free(l);
 }
 

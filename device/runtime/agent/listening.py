@@ -6,7 +6,7 @@ from array import array
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import VAD, TaskSpec
+from edgekit.device.runtime.agent.task import LAST, VAD, TaskSpec
 from edgekit.device.runtime.dtypes import count
 
 Run = Callable[[Dict[str, Any]], Mapping[str, Any]]
@@ -99,6 +99,9 @@ class Listener:
         overlapping = task.kind != VAD and not stateful and not self._carried
         self._step = self._window // _OVERLAP if overlapping else self._window - context
         self._samples = array("f", bytes(4 * context))
+        ends = task.fit == LAST
+        # What the last window has before these samples: as many as are in a window.
+        self._before = array("f", bytes(4 * self._window)) if ends else array("f")
         self._first = -context  # the place of the first of these samples in the sound
         self._heard_to = 0  # the end of the last window
         self._gates: Dict[int, Gate] = {}
@@ -111,16 +114,23 @@ class Listener:
         found: List[Heard] = []
         while len(self._samples) >= self._window:
             found += self._hear(self._samples[: self._window])
+            if self._before:
+                self._before = (self._before + self._samples[: self._step])[-self._window :]
             del self._samples[: self._step]
             self._first += self._step
         return found
 
     def finish(self) -> List[Heard]:
-        """What has not ended yet; the last window is filled with silence."""
+        """What has not ended yet; the last window is filled with silence, or, for LAST, with what
+        came before."""
         found = []
         if self._first + len(self._samples) > self._heard_to:
             rest = self._window - len(self._samples)
-            found = self._hear(self._samples + array("f", bytes(4 * rest)))
+            if self._before:
+                self._first -= rest
+                found = self._hear(self._before[-rest:] + self._samples)
+            else:
+                found = self._hear(self._samples + array("f", bytes(4 * rest)))
         for number in sorted(self._gates):
             found += self._made(number, self._gates[number].finish())
         return found
@@ -151,7 +161,8 @@ class Listener:
 
     @property
     def _overlaps(self) -> bool:
-        return self._task.kind != VAD and self._step < self._window and bool(self._last)
+        is_word = self._task.kind != VAD and self._task.fit != LAST
+        return is_word and self._step < self._window and bool(self._last)
 
     def _made(self, number: int, event: Optional[tuple[float, float, float]]) -> List[Heard]:
         if event is None:

@@ -10,6 +10,7 @@ from edgekit.device.runtime.record import Record
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop", "line"
 NORMALIZED = "normalized"  # sound of mean 0 and variance 1
+LAST = "last"  # sound that ends where the window does
 RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD, GENERATE = "embed", "ocr", "keyword", "vad", "generate"
 TRANSCRIBE, SPEAK = "transcribe", "speak"
@@ -24,7 +25,7 @@ INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
 KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE, SPEAK), (RGB, BGR)
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
-FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED)
+FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED, LAST)
 
 MOST_ZOOM = 4
 _MOST_RATE = 1_000_000
@@ -50,10 +51,11 @@ class TaskSpec(Record):
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
-    each class, f32. For `transcribe` the input is such a window, too, NORMALIZED if `fit` says so,
-    and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`; with the
-    signatures LISTEN and WRITE, `characters` is agent/dictation.py's file. For `detect` with the
-    signatures FIND and READ, `characters` is the file of READ.
+    each class, f32; the last window ends where the sound does if `fit` is LAST, and silence comes
+    before a sound that is shorter. For `transcribe` the input is such a window, too, NORMALIZED if
+    `fit` says so, and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`;
+    with the signatures LISTEN and WRITE, `characters` is agent/dictation.py's file. For `detect`
+    with the signatures FIND and READ, `characters` is the file of READ.
 
     For `speak`, `input` takes the numbers of phonemes of a voice, agent/voice.py's file
     `characters`; `output` is samples, of which output `mask`, if there is one, says how many count.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.makers import maker_of
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.sidecars import (
     CONFIG,
@@ -31,6 +32,7 @@ from edgekit.host.errors import InputError
 TABLE, _LIKE = "features", "like"
 _WHISPER, _WHISPER_BANDS = "whisper", (80, 128)
 _EXTRACTOR, _INPUT = "WhisperFeatureExtractor", "input_features"  # in files of Hugging Face
+_TURN = (1, 80, 800)  # frames of 8 s
 _CLASSIFIES = "ForAudioClassification"  # the end of the names of architectures
 _RATE = 16000
 _SAMPLES = "samples"
@@ -46,7 +48,7 @@ class Features:
     A row is of `window` samples with a periodic Hann window, `step` samples after the last one. Its
     spectrum of `fft` points, to the `power` (1 or 2), is summed in mel bands between `low` and
     `high` Hz; `offset` is added before the logarithm. With `peak`, samples are divided by the
-    largest first.
+    largest first. `last`: the last window ends where the sound does.
     """
 
     rate: int = _RATE
@@ -60,6 +62,7 @@ class Features:
     power: int = 1
     offset: float = 1e-6
     peak: bool = False
+    last: bool = False
     labels: tuple[str, ...] = ()
 
     @property
@@ -74,9 +77,10 @@ class Features:
 @dataclass(frozen=True)
 class WhisperFeatures:
     """Those of Whisper, along as many samples as the model's input has frames. `normalize`: of
-    samples of mean 0 and variance 1."""
+    samples of mean 0 and variance 1. `last` as above."""
 
     normalize: bool = False
+    last: bool = False
     labels: tuple[str, ...] = ()
     rate: int = _RATE
 
@@ -126,7 +130,21 @@ def whisper_features(model: Path, graph: Graph) -> WhisperFeatures | None:
         return None
     if [*graph.inputs] != [_INPUT] or sound.get("sampling_rate", _RATE) != _RATE:
         return None
-    return WhisperFeatures(sound.get("do_normalize") is True, read_config(model).labels)
+    normalize, last = sound.get("do_normalize") is True, sound.get("padding_side") == "left"
+    return WhisperFeatures(normalize, last, read_config(model).labels)
+
+
+def smart_turn(graph: Graph) -> WhisperFeatures | None:
+    """The features of Smart Turn, whose file has none next to it: one score from 0 to 1 for whether
+    a speaker has finished, of the last 8 s."""
+    given, outputs = graph.inputs, [graph.tensors[name] for name in graph.outputs]
+    if [*given] != [_INPUT] or graph.tensors[_INPUT].shape != _TURN:
+        return None
+    if len(outputs) != 1 or math.prod(outputs[0].shape) != 1:
+        return None
+    node = maker_of(graph.producer(), outputs[0].name)
+    finished = node is not None and isinstance(node.op, ops.Logistic)
+    return WhisperFeatures(normalize=True, last=True, labels=("complete",)) if finished else None
 
 
 def _typed(file: Path, base: Features | WhisperFeatures, own: dict[str, Any]) -> dict[str, Any]:

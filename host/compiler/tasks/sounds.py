@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import KEYWORD, SOUNDS, TRANSCRIBE, VAD, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    KEYWORD,
+    LAST,
+    SOUNDS,
+    STRETCH,
+    TRANSCRIBE,
+    VAD,
+    TaskSpec,
+)
 from edgekit.device.runtime.agent.transcribe import LEAST_VARIANCE
 from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir import ops
@@ -19,6 +27,7 @@ from edgekit.host.compiler.tasks.dictation import without_decoder
 from edgekit.host.compiler.tasks.features import (
     WhisperFeatures,
     on_samples,
+    smart_turn,
     stated_features,
     whisper_features,
 )
@@ -63,15 +72,17 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
 
 def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
     """The graph of a model for words, with what computes its features of samples before it, if a
-    file next to it says how.
+    file next to it says how, or its shapes are known.
 
     Raises InputError if the model does not fit the file.
     """
     if options.task not in ("auto", "guess", KEYWORD):
         return None
-    features, name = stated_features(path), features_file(path).name
+    features, whose = stated_features(path), f"in {features_file(path).name}"
     if features is None:
-        features, name = whisper_features(path, graph), PIXELS
+        features, whose = whisper_features(path, graph), f"in {PIXELS}"
+    if features is None and options.task != "auto":
+        features, whose = smart_turn(graph), "of Smart Turn, whose shapes it has"
     if features is None:
         return None
     found = [t for t in _tensors(graph, graph.outputs) if _length(t)]
@@ -83,8 +94,9 @@ def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared 
     made, scores = _as_shares(given, found[0])
     lists = [each for each in (read_label_file(path)[0], features.labels) if each]
     labels = next((each for each in lists if len(each) == _length(found[0])), ())
-    spec = TaskSpec(KEYWORD, made.inputs[0], scores, labels=labels, rate=features.rate)
-    return _told(made, spec, f"with the features of sound in {name}", "hears")
+    fit = LAST if features.last else STRETCH
+    spec = TaskSpec(KEYWORD, made.inputs[0], scores, fit, labels=labels, rate=features.rate)
+    return _told(made, spec, f"with the features of sound {whose}", "hears")
 
 
 def _of_features(graph: Graph) -> Prepared | None:

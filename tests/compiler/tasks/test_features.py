@@ -107,20 +107,37 @@ def test_features_of_whisper_by_a_table_or_by_files_of_hugging_face(tmp_path, no
         },
         "preprocessor_config.json": {
             "feature_extractor_type": "WhisperFeatureExtractor", "do_normalize": normalize,
+            "padding_side": "left" if normalize else "right",
         },
     }  # fmt: skip
     flag = str(normalize).lower()
-    table = f'[features]\nlike = "whisper"\nnormalize = {flag}\nlabels = {list(labels.values())}\n'
+    table = f'[features]\nlike = "whisper"\nnormalize = {flag}\nlast = {flag}\n'
+    table += f"labels = {list(labels.values())}\n"
     for files in ({n: json.dumps(v) for n, v in hub.items()}, {"m.toml": table}):
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         made = with_task(path, import_model(path), CompileOptions())
         assert made.task is not None and made.task.labels == tuple(labels.values())
+        assert made.task.fit == ("last" if normalize else "stretch")
         (name,) = made.graph.inputs
         found = evaluate(made.graph, {name: x}).outputs["y"]
         np.testing.assert_allclose(found[0], powers / powers.sum(), rtol=1e-4)
         for name in files:
             (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(("end", "fit"), [("Sigmoid", "last"), ("Tanh", "")])
+def test_smart_turn_hears_the_last_seconds(tmp_path, end, fit):
+    """No file says how its features are computed; a share of 8 s of them shows it."""
+    nodes = [node("ReduceMean", ["input_features"], ["m"], axes=[1, 2], keepdims=0),
+             node("Reshape", ["m", "one"], ["n"]), node(end, ["n"], ["logits"])]  # fmt: skip
+    x, constants = value("input_features", ["n", 80, 800]), {"one": np.array([1, 1])}
+    path = save(model(nodes, [x], ["logits"], constants, opset=13), tmp_path)
+    assert with_task(path, import_model(path), CompileOptions()).task is None
+    made = with_task(path, import_model(path), CompileOptions(task="guess"))
+    assert (made.task.fit if made.task else "") == fit
+    assert "of Smart Turn, whose shapes it has" in made.source or not fit
+    assert made.graph.tensors[made.graph.inputs[0]].shape == ((1, 128000) if fit else (1, 80, 800))
 
 
 @pytest.mark.parametrize(
