@@ -29,6 +29,7 @@ _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale them
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
+_TENSORRT = ("num_dets", "det_boxes", "det_scores", "det_classes")
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _ROW = 7  # image, corners, class, score
@@ -39,7 +40,7 @@ def tensorflow_detections(ends: Ends) -> Iterator[Head]:
     """TensorFlow's detectors as ONNX files: boxes [1, n, 4] (top, left, bottom, right) relative to
     the picture, classes from 1 [1, n], scores [1, n]."""
     named = _named(ends)
-    if not {*_TENSORFLOW} <= {*named}:
+    if not {*_TENSORFLOW} <= {*named} or ends.computes(ops.DetectionOutput.kind):
         return
     boxes, labels, scores = (named[name] for name in _TENSORFLOW)
     count = labels.elements
@@ -75,6 +76,27 @@ def torchvision_detections(ends: Ends) -> Iterator[Head]:
         return as_rows(to, label, _column(to, scores), [corners])
 
     yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PIXELS)
+
+
+def efficient_nms(ends: Ends) -> Iterator[Head]:
+    """YOLOv6, 7 and 8 that end in TensorRT's EfficientNMS: how many boxes it selected [1, 1],
+    corners in pixels [1, n, 4], scores and classes [1, n]."""
+    named = _named(ends)
+    if {*named} != {*_TENSORRT} or not ends.computes(ops.DetectionOutput.kind):
+        return
+    number, boxes, scores, labels = (named[name] for name in _TENSORRT)
+    count = labels.elements
+    if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
+        return
+    made = next(n for n in ends.graph.nodes if isinstance(n.op, ops.DetectionOutput))
+    classes = ends.graph.tensors[made.inputs[1] or ""].shape[1]
+
+    def rows(to: Appender) -> str:
+        label = _before(to, number.name, _column(to, labels), count)
+        return as_rows(to, label, _column(to, scores), [to.floats(boxes.name)])
+
+    what = "outputs are those of TensorRT's EfficientNMS behind a YOLO"
+    yield Head("efficient-nms", what, classes, rows, YOLO_PIXELS)
 
 
 def transformer_detections(ends: Ends) -> Iterator[Head]:

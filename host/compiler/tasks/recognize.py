@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgekit.host.compiler.tasks.center_net import center_net
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
+    efficient_nms,
     keras_yolov3,
     rows_of_mmdeploy,
     rows_of_paddle,
@@ -60,8 +62,10 @@ _RECOGNIZERS = (
     rows_of_yolov7,
     rows_of_paddle,
     rows_of_mmdeploy,
+    efficient_nms,
     yolov4,
     keras_yolov3,
+    center_net,
 )
 
 

@@ -25,6 +25,7 @@ from edgekit.host.compiler.frontends.onnx import (
     math,
     order,
     place,
+    plugins,
     pool,
     product,
     qlinear,
@@ -284,6 +285,9 @@ ROWS: dict[str, Row] = {
             "ZipMap": features.zip_map,
         }.items()
     },
+    # Plugins of TensorRT
+    "EfficientNMS_TRT": plugins.efficient_nms,
+    "TRT:EfficientNMS_TRT": plugins.efficient_nms,
     # Operators of ONNX Runtime
     "SimplifiedLayerNormalization": fused.simplified_layer_norm,
     "com.microsoft:ExpandDims": shape.unsqueeze,

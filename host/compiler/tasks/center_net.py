@@ -1,0 +1,70 @@
+"""CenterNet (Zhou et al., 2019): boxes around the peaks of a map for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import BGR, LETTERBOX
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Padding, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected
+
+_STRIDE = 4
+_LIMITS = Limits(0.3, 1.0)  # of its authors' program, which suppresses no boxes
+_PIXELS = {
+    "fit": LETTERBOX,
+    "fill": 0,
+    "channels": BGR,
+    "mean": (0.408 * 255, 0.447 * 255, 0.470 * 255),
+    "scale": (0.289 * 255, 0.274 * 255, 0.278 * 255),
+}
+_SIZES, _SHIFTS = ("wh", "size"), ("reg", "offset", "off")
+
+
+def center_net(ends: Ends) -> Iterator[Head]:
+    """Maps of the classes [1, classes, h, w], perhaps before the sigmoid, and width and height, and
+    the place of the center in its cell [1, 2, h, w], both in cells. Their names tell which is
+    which."""
+    grid = ends.image.grid(_STRIDE)
+    maps = {t.name.lower(): t for t in ends.outputs if t.shape[:1] + t.shape[2:] == (1, *grid)}
+    sizes, shifts = (next((maps[n] for n in known if n in maps), None)
+                     for known in (_SIZES, _SHIFTS))  # fmt: skip
+    if sizes is None or shifts is None or len(maps) != 3 or len(ends.outputs) != 3:
+        return
+    (heat,) = (t for t in maps.values() if t not in (sizes, shifts))
+    if sizes.shape[1] != 2 or shifts.shape[1] != 2:
+        return
+    cells, sides = grid_of(ends.image, (_STRIDE,))
+    done = ends.is_from(heat.name, ops.Logistic.kind)
+
+    def rows(to: Appender) -> str:
+        scores = to.floats(heat.name)
+        scores = scores if done else to.add(ops.Logistic(), scores)
+        shift, size = (_rows(to, each) for each in (shifts, sizes))
+        box = to.add(ops.Concat(2), to.add(ops.Add(), shift, to.constant(cells[None])), size)
+        box = to.add(ops.Mul(), box, to.constant(sides[None]))
+        return selected(to, box, _peaks(to, scores), None, _LIMITS)
+
+    yield Head("centernet", "outputs are those of CenterNet", heat.shape[1], rows, _PIXELS)
+
+
+def _rows(to: Appender, x: Tensor) -> str:
+    """[1, cells, 2]."""
+    moved = to.add(ops.Transpose((0, 2, 3, 1)), to.floats(x.name))
+    return to.add(ops.Reshape((1, x.elements // 2, 2)), moved)
+
+
+def _peaks(to: Appender, scores: str) -> str:
+    """Scores [1, classes, cells], which are 0 where a neighbor's is larger."""
+    _, classes, *grid = to.shape(scores)
+    image = to.add(ops.Transpose((0, 2, 3, 1)), scores)
+    pool = ops.MaxPool2D((3, 3), padding=Padding(1, 1, 1, 1))
+    is_peak = to.add(ops.Equal(), to.add(pool, image), image)
+    kept = to.add(ops.Where(), is_peak, image, to.constant(np.zeros((1, 1, 1, 1))))
+    return to.add(
+        ops.Reshape((1, classes, grid[0] * grid[1])), to.add(ops.Transpose((0, 3, 1, 2)), kept)
+    )

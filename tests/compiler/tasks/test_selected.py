@@ -1,0 +1,96 @@
+"""Detectors whose files select boxes by TensorRT's EfficientNMS, and CenterNet, which selects
+none: against decoders in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.errors import InputError
+from tests.compiler.tasks.test_heads import prepared, rows_of, same
+from tests.support.detectors import best_boxes, built, detector, scattered
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+_CELLS = 8 * 12 + 4 * 6 + 2 * 3
+_NAMES = ["num_dets", "det_boxes", "det_scores", "det_classes"]
+
+
+def _with_plugin(folder, domain="TRT", outputs=_NAMES, inputs=("boxes", "scores"), **attributes):
+    """A file that ends in the plugin, and its boxes (centers and sizes) and scores."""
+    rng = np.random.default_rng(3)
+    boxes, scores = scattered(_CELLS, _SIZE, 3), rng.random((_CELLS, 4)).astype(np.float32) ** 6
+    given = boxes
+    if not attributes.get("box_coding"):
+        half = boxes[:, 2:] / 2
+        given = np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+    sure = np.log(scores / (1 - scores)) if attributes.get("score_activation") else scores
+    parts = {"boxes": given[None], "scores": sure[None].astype(np.float32)}
+    plugin = node("EfficientNMS_TRT", list(inputs), outputs, domain=domain, **attributes)
+    return built(folder, parts, [plugin], outputs, _SIZE), boxes, scores
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"box_coding": 1, "score_activation": 1},
+        {"box_coding": 0, "class_agnostic": 1, "domain": ""},
+    ],
+)
+def test_boxes_that_a_plugin_of_tensorrt_selects(tmp_path, attributes):
+    about = {"score_threshold": 0.3, "iou_threshold": 0.45, "max_output_boxes": 40, **attributes}
+    path, boxes, scores = _with_plugin(tmp_path, **about)
+    one = bool(attributes.get("class_agnostic"))
+    expected = best_boxes(boxes, scores, 0.3, 0.45, single=one, across=one)[:40]
+    assert len(expected) > 20
+    graph = import_model(path)
+    found = evaluate(graph, {"images": np.zeros((1, 3, *_SIZE), np.float32)}).outputs
+    count, corners, sure, labels = (found[name] for name in _NAMES)
+    assert count.tolist() == [[len(expected)]] and count.dtype == labels.dtype == np.int32
+    for i, (label, score, edges) in enumerate(expected):
+        assert labels[0, i] == label and sure[0, i] == pytest.approx(score, abs=1e-5)
+        assert corners[0, i] == pytest.approx(edges, abs=1e-3)
+    assert not corners[0, len(expected) :].any() and not sure[0, len(expected) :].any()
+    made = prepared(path)
+    assert made.task is not None and made.task.fit == "letterbox"
+    same(rows_of(made), expected)
+
+
+def test_other_results_of_the_plugin_are_no_boxes(tmp_path):
+    """EfficientDet's are in another order, and named as those of TensorFlow's detectors."""
+    names = ["num_detections", "detection_boxes", "detection_scores", "detection_classes"]
+    path, _, _ = _with_plugin(tmp_path, outputs=names)
+    assert prepared(path).task is None
+    path, _, _ = _with_plugin(tmp_path, inputs=("boxes", "scores", "boxes"))
+    with pytest.raises(InputError, match="expected boxes and scores, found anchors, too"):
+        import_model(path)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_peaks_of_maps_are_boxes(tmp_path, done):
+    rng = np.random.default_rng(1)
+    logits = rng.normal(-3, 2, (3, 16, 24)).astype(np.float32)
+    sizes = rng.uniform(1, 6, (2, 16, 24)).astype(np.float32)
+    shifts = rng.random((2, 16, 24)).astype(np.float32)
+    outputs = {"hm": logits[None], "wh": sizes[None], "reg": shifts[None]}
+    if done:
+        parts = {"logits": outputs.pop("hm"), **outputs}
+        nodes = [node("Sigmoid", ["logits"], ["hm"])]
+        path = built(tmp_path, parts, nodes, ["hm", "wh", "reg"], _SIZE)
+    else:
+        path = detector(tmp_path, outputs, _SIZE)
+    padded = np.pad(logits, ((0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+    expected = []
+    for label, y, x in np.ndindex(logits.shape):
+        score = 1 / (1 + np.exp(-logits[label, y, x]))
+        if score > 0.3 and logits[label, y, x] == padded[label, y : y + 3, x : x + 3].max():
+            (wide, high), (across, down) = sizes[:, y, x], shifts[:, y, x]
+            left, top = 4 * (x + across - wide / 2), 4 * (y + down - high / 2)
+            expected.append((label, score, (left, top, left + 4 * wide, top + 4 * high)))
+    expected.sort(key=lambda each: -each[1])
+    made = prepared(path)
+    assert made.task is not None and made.source == "because outputs are those of CenterNet"
+    assert 20 < len(expected) < 100
+    same(rows_of(made), expected)
