@@ -224,6 +224,7 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     labels = ("",) * (head.first if labels else 0) + labels
     if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
+    proposed += model.contradiction(head.classes, labels)
     pixels = {**head.pixels, **model.pixels(head.classes, head.name)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
@@ -294,7 +295,9 @@ def _classifier(model: KnownModel) -> Prepared | None:
     in_file = labels and labels in (model.own.labels, *model.notes.labels)
     found = "by the file's metadata" if in_file else "because scores are of classes"
     source = ", ".join((model.source(labels, found), *proposed))
-    if not proposed:
+    other = model.contradiction(count, labels)
+    source += other
+    if not (proposed or other):
         return Prepared(ends.graph, spec, source)
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
     return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)

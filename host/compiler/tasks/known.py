@@ -107,6 +107,14 @@ class KnownModel:
         ours = labels and labels in (listed, listed[1:])
         return f"{otherwise}, with labels of {name}" if ours else otherwise
 
+    def contradiction(self, count: int, labels: tuple[str, ...]) -> str:
+        """What files say of another number of classes, so that it is left out; else empty."""
+        for known, whose in ((len(self.own.labels), self.own.source),
+                             (self.config.classes, self.config.file)):  # fmt: skip
+            if known and count > 0 and known != count and not labels:
+                return f", without labels because {whose} is for {known} classes, not {count}"
+        return ""
+
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
         """Whose classifiers for ImageNet this may be, and their pixels; empty if it scales them
         itself, or if nobody's are likely. TensorFlow's have one more class, for the background;

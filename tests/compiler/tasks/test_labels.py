@@ -50,6 +50,24 @@ def test_labels_that_do_not_fit_are_left_alone(tmp_path, data):
     assert prepared(_classifier(tmp_path, 3)).task is None
 
 
+def test_files_for_another_number_of_classes_are_told(tmp_path):
+    """Metadata of Ultralytics with too few names, and config.json of another model."""
+    about = {"task": "classify", "names": {0: "cat", 1: "dog"}, "stride": 1}
+    path = detector(tmp_path, {"y": np.zeros((1, 3), np.float32)}, _SIZE, **about)
+    said = ", without labels because the file's metadata is for 2 classes, not 3"
+    made = prepared(path)
+    assert made.task is not None and not made.task.labels and made.source.endswith(said)
+    assert said in made.graph.notes[-1]
+    boxes = np.zeros((1, 7, _CELLS), np.float32)
+    about = {**about, "task": "detect"}
+    assert prepared(detector(tmp_path, {"y": boxes}, _SIZE, **about)).source.endswith(said)
+    path = detector(tmp_path, {"y": boxes}, _SIZE)
+    names = {"0": "cat", "1": "dog"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "yolo", "id2label": names}))
+    made = prepared(path)
+    assert made.source.endswith(", without labels because config.json is for 2 classes, not 3")
+
+
 def test_labels_that_count_from_one_serve_models_that_select_boxes(tmp_path):
     rows = np.array([[[1, 2, 30, 40, 0.9, 1], [5, 6, 7, 8, 0.4, 0]]], np.float32)
     path = detector(tmp_path, {"y": rows}, _SIZE)
