@@ -258,6 +258,7 @@ def test_replayed_metadata_is_refused(place: Fetching, tiny: TinyBundle, tmp_pat
 
 
 def test_mixed_up_metadata_is_refused(place: Fetching, tiny: TinyBundle) -> None:
+    place.folder.renew()
     place.offer(tiny())
     place.folder.renew()
     metadata = place.folder.path / "metadata"

@@ -4,16 +4,17 @@ metadata/N.root.json, N.targets.json    signed by the owner's keys, which need n
 metadata/N.snapshot.json, timestamp.json  signed by the key in online/, renewed by the server
 online/                                 that key
 deltas/<target>.<base>                  between them; see deltas.py
-files/<sha256>                          manifests, signatures and files of all offered releases
+files/<sha256>                          manifests, signatures and files of all offered releases, and
+                                        for a while of earlier ones; see sweep.py
 reports/<board>.json                    the last report of each model of a board
 lock                                    held while metadata changes
 """
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 import time
@@ -40,8 +41,10 @@ from edgekit.host.fleet.updates.metadata import (
     read_signed,
     root_content,
     sign,
+    signed_seconds,
 )
 from edgekit.host.fleet.updates.report import BoardReport, decode_report, decode_reports
+from edgekit.host.fleet.updates.sweep import sweep
 
 _RENEW = 0.25  # of the time until metadata expires
 _VERSIONED = re.compile(r"([0-9]{1,9})\.(root|targets|snapshot)\.json")
@@ -137,6 +140,7 @@ class ReleaseFolder:
         with self._changing():
             self._check_owner(owner)
             targets = self._targets(owner)
+            sweep(self.path, self._now())
             for bundle in bundles:
                 self._add(bundle)
             bases = {
@@ -313,6 +317,7 @@ class ReleaseFolder:
     def _renew(self, always: bool = False) -> None:
         targets, snapshot = self._newest(TARGETS), self._signed(SNAPSHOT)
         if always or _is_old(snapshot, "targets.json", targets, self._now()):
+            sweep(self.path, self._now())
             version = self._newest(SNAPSHOT) + 1
             meta = {"targets.json": self._pointer(TARGETS, targets)}
             signed = new_signed(SNAPSHOT, version, self._now(), meta=meta)
@@ -356,6 +361,7 @@ class ReleaseFolder:
         path = self._files / digest
         if not path.exists() or path.stat().st_size != len(data):
             atomic_write(path, data)
+        os.utime(path, (self._now(), self._now()))  # sweep() keeps it until it is offered
         return {"sha256": digest, "length": len(data)}
 
 
@@ -386,5 +392,5 @@ def _is_old(signed: Mapping[str, Any], name: str, version: int, now: float) -> b
 
 def _is_aged(signed: Mapping[str, Any], now: float) -> bool:
     """Whether a part of the time of metadata has passed, or its time is yet to come."""
-    made = calendar.timegm(time.strptime(signed["signed_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    made = signed_seconds(signed)
     return not made <= now < made + _RENEW * DAYS[signed["_type"]] * 86400

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +80,11 @@ def new_signed(role: str, version: int, now: float, **content: object) -> dict[s
         "signed_at": instant(now),
         **content,
     }
+
+
+def signed_seconds(signed: Mapping[str, Any]) -> int:
+    """When metadata was signed, in seconds since 1970."""
+    return calendar.timegm(time.strptime(signed["signed_at"], "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def root_content(owner: OwnerKeys, online: str, certificate: str) -> dict[str, Any]:
