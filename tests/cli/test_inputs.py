@@ -44,6 +44,11 @@ def _zip(*names: str) -> bytes:
         ("cat.jpg", b"\xff\xd8\xff\xe0", "a picture, which is an input: edgekit run MODEL"),
         ("net.pt", _zip("net/data.pkl", "net/version"), "edgekit compile FILE.py:FUNCTION"),
         ("old.pth", b"\x80\x02}q", "edgekit compile FILE.py:FUNCTION"),
+        ("random.pt", b"\x8f\1\2", r"begins with b'\x8f\x01\x02', as none named .pt does"),
+        ("random.h5", b"\x8f\1\2", "as none named .h5 does; fetch it again"),
+        ("cut.safetensors", b"\2\0\0\0", "as none named .safetensors does"),
+        ("net.py", b"import torch", "edgekit compile FILE.py:FUNCTION"),
+        ("hub/pytorch_model.bin", b"\x80\2", "weights without their network"),
         ("net.h5", b"\x89HDF\r\n\x1a\n", "from_keras_model"),
         ("net.keras", _zip("config.json", "model.weights.h5"), "from_keras_model"),
         ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),
@@ -67,6 +72,19 @@ def test_a_file_of_another_kind_is_recognized(
     done = edgekit("compile", Path(name).parts[0], "-o", "out.ekb")
     assert done.code == 2
     assert advice in done.complaint
+
+
+def test_what_a_checkpoint_is_does_not_depend_on_its_size(edgekit: Any, home: Path) -> None:
+    with (home / "big.pth").open("wb") as file:
+        file.write(b"\x80\2}q")
+        file.truncate(4 << 30)
+    assert "found a PyTorch file; name a function" in edgekit("compile", "big.pth").complaint
+
+
+def test_pickled_weights_of_hugging_face_are_named(edgekit: Any, home: Path) -> None:
+    (home / "config.json").write_text("{}")
+    (home / "pytorch_model.bin").write_bytes(b"\x80\2")
+    assert "save them as safetensors" in edgekit("compile", str(home)).complaint
 
 
 def test_other_commands_say_what_converts_a_program_of_pytorch(edgekit: Any, home: Path) -> None:

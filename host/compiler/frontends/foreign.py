@@ -11,7 +11,7 @@ _TORCH = (
     "a PyTorch file; name a function that loads its network: "
     "edgekit compile FILE.py:FUNCTION --input-shape x=1,3,224,224"
 )
-_PROGRAM = "a program of torch.export; convert it: edgekit compile FILE.pt2 -o model.onnx"
+PROGRAM = "a program of torch.export; convert it: edgekit compile FILE.pt2 -o model.onnx"
 _KERAS = (
     "a Keras model; convert it in Python: "
     "tf.lite.TFLiteConverter.from_keras_model(tf.keras.models.load_model(FILE)).convert()"
@@ -28,6 +28,14 @@ _WEIGHTS = (
     "weights without their network; convert both: edgekit compile FOLDER -o model.onnx (.gguf for "
     "a language model), where FOLDER has config.json, too"
 )
+_PICKLED_WEIGHTS = (
+    "weights as a pickle, which could run any code; save them as safetensors in Python: "
+    "transformers.AutoModel.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+)
+_PROGRAM_TEXT = (
+    "a Python file; name the function in it that returns the network: "
+    "edgekit compile FILE.py:FUNCTION --input-shape x=1,3,224,224"
+)
 _PICKLE = (
     "a pickled Python object; export a scikit-learn model with skl2onnx.to_onnx, a PyTorch one "
     "with torch.onnx.export"
@@ -43,13 +51,16 @@ def _of_another_engine(engine: str) -> str:
     return f"a model for {engine}; export the original network as .onnx or .tflite"
 
 
+_PICKLED, _ZIP = b"\x80", b"PK\x03\x04"
+_HDF = b"\x89HDF"
+_ONNX = b"\x08"  # such files are named .pb and .pth, too
 _STARTS: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", _PICTURE),
     (b"\xff\xd8\xff", _PICTURE),
     (b"GIF8", _PICTURE),
     (b"RIFF", _SOUND),
     (b"\x93NUMPY", _ARRAY),
-    (b"\x89HDF", _KERAS),
+    (_HDF, _KERAS),
     (b"\x1f\x8b", _ARCHIVE),
     (b"7z\xbc\xaf", _ARCHIVE),
     (b"BZh", _ARCHIVE),
@@ -62,9 +73,9 @@ _STARTS: tuple[tuple[bytes, str], ...] = (
 )
 _ENDINGS = {
     ".pt": _TORCH, ".pth": _TORCH, ".ptl": _TORCH, ".torchscript": _TORCH, ".ckpt": _TORCH,
-    ".pt2": _PROGRAM,
+    ".pt2": PROGRAM,
     ".h5": _KERAS, ".hdf5": _KERAS, ".keras": _KERAS, ".pb": _FROZEN, ".safetensors": _WEIGHTS,
-    ".pkl": _PICKLE, ".pickle": _PICKLE, ".joblib": _PICKLE, ".npz": _ARRAY,
+    ".py": _PROGRAM_TEXT, ".pkl": _PICKLE, ".pickle": _PICKLE, ".joblib": _PICKLE, ".npz": _ARRAY,
     ".mlmodel": _of_another_engine("Core ML"), ".xml": _of_another_engine("OpenVINO"),
     ".param": _of_another_engine("ncnn"), ".mnn": _of_another_engine("MNN"),
     ".ort": _of_another_engine("ONNX Runtime alone"), ".rknn": _of_another_engine("RKNN"),
@@ -72,12 +83,17 @@ _ENDINGS = {
     ".cfg": _of_another_engine("Darknet"), ".weights": _of_another_engine("Darknet"),
     ".dlc": _of_another_engine("SNPE"),
 }  # fmt: skip
+# How files of these names begin; others have no sign.
+_SIGNS: dict[str, tuple[bytes, ...]] = {
+    **dict.fromkeys((".pt", ".pth", ".ptl", ".torchscript", ".ckpt"), (_ZIP, _PICKLED)),
+    **dict.fromkeys((".pt2", ".keras"), (_ZIP,)),
+    **dict.fromkeys((".h5", ".hdf5"), (_HDF,)),
+    ".pb": (b"\x0a",),
+    ".mlmodel": (b"\x08",),
+}
 _OF_PROGRAMS = ("models/model.json", "serialized_exported_program.json")
 _MODELS = (".onnx", ".tflite", ".prototxt")
 _WEIGHT_FILES = (".safetensors", "pytorch_model.bin")
-_ZIP = b"PK\x03\x04"
-_PICKLED = b"\x80"
-_ONNX = b"\x08"  # ONNX files are named .pb, too
 _START = 64
 
 
@@ -88,16 +104,38 @@ def foreign_format(path: Path) -> str | None:
             return _of_folder(path)
         with path.open("rb") as file:
             start = file.read(_START)
+        named = _by_name(path, start)
     except OSError:
         return None
     found = next((text for known, text in _STARTS if start.lstrip().startswith(known)), None)
     if found is not None:
         return found
-    is_onnx = start.startswith(_ONNX) and path.suffix == ".pb"
-    ending = None if is_onnx else _ENDINGS.get(path.suffix.lower())
     if start.startswith(_ZIP):
-        return _of_archive(path) or ending
-    return ending or (_PICKLE if start.startswith(_PICKLED) else None)
+        return _of_archive(path) or named
+    return named or (_PICKLE if start.startswith(_PICKLED) else None)
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file begins as weights of Hugging Face do. Raises OSError."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    length = int.from_bytes(start[:8], "little")
+    return start.endswith(b"{") and len(start) == 9 and length <= path.stat().st_size
+
+
+def _by_name(path: Path, start: bytes) -> str | None:
+    """What the name of a file says, unless its bytes say otherwise."""
+    ending = path.suffix.lower()
+    if ending == ".safetensors":
+        is_such = is_safetensors(path)
+    else:
+        is_such = start.startswith(_SIGNS.get(ending, (b"",)))
+    text = _ENDINGS.get(ending)
+    if is_such or text is None:
+        return text
+    if start.startswith(_ONNX):
+        return None
+    return f"a file that begins with {start[:8]!r}, as none named {ending} does; fetch it again"
 
 
 def _of_folder(path: Path) -> str | None:
@@ -106,9 +144,11 @@ def _of_folder(path: Path) -> str | None:
         return _SAVED_MODEL
     if "Manifest.json" in names and path.suffix == ".mlpackage":
         return _of_another_engine("Core ML")
-    return _naming(names, "a folder") or (
-        _WEIGHTS if any(name.endswith(_WEIGHT_FILES) for name in names) else None
-    )
+    if models := _naming(names, "a folder"):
+        return models
+    if "config.json" in names and any(name.endswith("pytorch_model.bin") for name in names):
+        return _PICKLED_WEIGHTS
+    return _WEIGHTS if any(name.endswith(_WEIGHT_FILES) for name in names) else None
 
 
 def _of_archive(path: Path) -> str | None:
@@ -121,7 +161,7 @@ def _of_archive(path: Path) -> str | None:
     if any(name.endswith("/data.pkl") for name in names):
         return _TORCH
     if any(name.endswith(_OF_PROGRAMS) for name in names):
-        return _PROGRAM
+        return PROGRAM
     if "model.weights.h5" in names:
         return _KERAS
     if any(name.endswith("saved_model.pb") for name in names):

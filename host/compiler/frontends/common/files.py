@@ -10,6 +10,7 @@ from edgekit.host.errors import InputError
 _NODE_LIMIT = 1 << 14  # of a graph in a file: importing more takes longer than any user waits
 _OPERAND_LIMIT = 1 << 12  # of an operator: its handler may emit a node for each
 _SIZE_LIMIT = 2 << 30
+_LARGEST_FILE = 1 << 62
 _START = 64
 _CHUNK = 1 << 20
 
@@ -20,13 +21,18 @@ def read_model_file(path: Path) -> bytes:
 
 
 def read_start(path: Path) -> bytes:
-    """The first bytes of a model file. Raises `InputError` like `read_model_file`."""
-    return _read(path, _START)
+    """The first bytes of a file, whatever its size. Raises `InputError` if it is missing."""
+    return _read(path, _START, _LARGEST_FILE)
+
+
+def check_size(path: Path) -> None:
+    """Raises `InputError` if a model file is missing or too large."""
+    _read(path, _START)
 
 
 def chunks_of_model_file(path: Path) -> Iterator[bytes]:
     """The content of a model file, part by part. Raises `InputError` like `read_model_file`."""
-    read_start(path)
+    check_size(path)
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -35,15 +41,15 @@ def chunks_of_model_file(path: Path) -> Iterator[bytes]:
         raise InputError(f"{path}: expected a readable file, found: {error.strerror}") from error
 
 
-def _read(path: Path, count: int) -> bytes:
+def _read(path: Path, count: int, most: int = _SIZE_LIMIT) -> bytes:
     try:
         if path.is_dir():
             raise InputError(f"{path}: expected a model file, found a directory")
         if not path.is_file():
             raise InputError(f"{path}: expected a model file, found nothing; check the path")
         size = path.stat().st_size
-        if size > _SIZE_LIMIT:
-            raise InputError(f"{path}: expected at most {_SIZE_LIMIT} bytes, found {size}")
+        if size > most:
+            raise InputError(f"{path}: expected at most {most} bytes, found {size}")
         with path.open("rb") as file:
             content = file.read(min(count, size))  # Python allocates what it is asked for
     except OSError as error:

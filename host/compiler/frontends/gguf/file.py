@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.files import read_start
+from edgekit.host.compiler.frontends.common.files import check_size
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.gguf.blocks import FORMS, NAMES
 from edgekit.host.compiler.ir.types import Array
@@ -102,7 +102,7 @@ class GgufFile:
 
 def read_gguf(path: Path) -> GgufFile:
     """Raises InputError with one line, which does not start with the file's name."""
-    read_start(path)  # says what is wrong with files that are missing or too large
+    check_size(path)  # says what is wrong with files that are missing or too large
     try:
         with (
             path.open("rb") as file,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edgekit.host.compiler.frontends.foreign import PROGRAM, foreign_format, is_safetensors
 from edgekit.host.errors import InputError
 
 _FACTORY = re.compile(r"(.+\.py):([A-Za-z_][A-Za-z0-9_]*)")
@@ -64,14 +65,21 @@ def _imported(file: Path) -> str:
 
 
 def torch_source(text: str) -> TorchSource | None:
-    """The source that a command line names; None for anything else. Raises InputError."""
+    """The source that a command line names; None for anything else. Raises InputError also for
+    files that PyTorch, which may have to be fetched, could not read."""
     if (found := _FACTORY.fullmatch(text)) and not Path(text).exists():
         if not Path(found[1]).is_file():
             raise InputError(f"{found[1]}: no such file; expected a Python file and a function")
         return TorchSource("module", Path(found[1]), found[2])
     path = Path(text)
     if path.suffix == ".pt2" and path.is_file():
+        if (other := foreign_format(path)) != PROGRAM:
+            raise InputError(f"{path}: expected a program of torch.export, found {other}")
         return TorchSource("program", path)
-    if path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")):
+    weights = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    if weights and (path / "config.json").is_file():
+        for each in weights:
+            if not is_safetensors(each):
+                raise InputError(f"{each}: expected safetensors, found {foreign_format(each)}")
         return TorchSource("folder", path)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgekit.host.compiler.frontends.pytorch.source import TorchSource, torch_so
 from edgekit.host.errors import InputError
 from tests.support.onnx_models import model, node, save, value
 
+SAFETENSORS = (2).to_bytes(8, "little") + b"{}"
 _PLAYER = """#!{python}
 import json, os, pathlib, shutil, signal, sys
 request = json.loads(pathlib.Path(sys.argv[3]).read_text())
@@ -113,13 +115,14 @@ def test_other_outputs_than_those_of_pytorch_are_refused(
 
 
 def test_sources_are_recognized(tmp_path: Path) -> None:
-    (tmp_path / "p.pt2").write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / "p.pt2", "w") as archive:
+        archive.writestr("p/models/model.json", "{}")
     folder = tmp_path / "bert"
     folder.mkdir()
     assert torch_source(str(folder)) is None
     (folder / "config.json").write_text('{"architectures": ["BertModel"]}')
     assert torch_source(str(folder)) is None
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model.safetensors").write_bytes(SAFETENSORS)
     found = [torch_source(str(path)) for path in (tmp_path / "p.pt2", folder)]
     assert [each and (each.kind, each.needs, each.name) for each in found] == [
         ("program", "", "p"),
@@ -151,3 +154,32 @@ def test_the_library_that_a_factory_imports_is_fetched(
     (tmp_path / "net.py").write_text(text)
     source = torch_source(f"{tmp_path}/net.py:make")
     assert source is not None and source.needs == needs
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("p.pt2", b"\x8f\x01", r"a program of torch.export, found a file that begins with b'\x8f"),
+        ("p.pt2", b"<!DOCTYPE html>", "a program of torch.export, found a web page"),
+        (
+            "hub/model.safetensors",
+            b"\x8f" * 99,
+            r"safetensors, found a file that begins with b'\x8f",
+        ),
+        (
+            "hub/model.safetensors",
+            b"version https://git-lfs.github.com",
+            "found a pointer of Git LFS",
+        ),
+        ("hub/model.safetensors", SAFETENSORS[:-2], "found a file that begins with b'\\x02"),
+    ],
+)
+def test_what_pytorch_cannot_read_is_said_before_it_is_fetched(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as error:
+        torch_source(str(tmp_path / name.partition("/")[0]))
+    assert said in str(error.value)
