@@ -32,6 +32,9 @@ def make():
     return Net()
 def with_inputs():
     return Net(), (torch.zeros(1, 3, 16, 16),)
+class Two(Net):
+    def forward(self, image, size):
+        return super().forward(image * size)
 def not_a_network():
     return 5
 def leaves():
@@ -60,6 +63,7 @@ t.ViTForImageClassification(c).save_pretrained(sys.argv[2])
 _GOOD = ("net.py:make", "net.py:with_inputs", *_WRITERS)
 _BAD = {
     "net.py:missing": "expected a function or class missing",
+    "net.py:Two": "expected --input-shape size=",
     "net.py:not_a_network": "expected a torch.nn.Module",
     "net.py:leaves": "SystemExit",
     "net.py:dies": "ended with code -9",

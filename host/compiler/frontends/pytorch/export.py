@@ -134,9 +134,10 @@ def _read_answer(source: TorchSource, answer: Path, code: int) -> str:
     try:
         found = json.loads(answer.read_bytes())
     except (OSError, ValueError):
+        why = "is there enough memory?" if code < 0 else "does the network's own code end it?"
         raise InputError(
             f"{source.path}: expected PyTorch to export it, found its process ended with code "
-            f"{code}; is there enough memory?"
+            f"{code}; {why}"
         ) from None
     if "error" in found:
         what = one_line(str(found["error"]))[:400].rstrip(": ")

@@ -140,11 +140,12 @@ def _inputs_of(module: Any, shapes: dict[str, list[int]]) -> dict[str, Any]:
     """Random inputs of these shapes, by the names of the module's parameters."""
     import torch
 
-    known = [
-        p.name
+    taken = [
+        p
         for p in inspect.signature(module.forward).parameters.values()
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
+    known = [p.name for p in taken]
     if not shapes:
         raise ValueError(f"expected --input-shape {known[0] if known else 'x'}=1,…, found none")
     wrong = next((name for name in shapes if name not in known), None)
@@ -152,6 +153,9 @@ def _inputs_of(module: Any, shapes: dict[str, list[int]]) -> dict[str, Any]:
         shapes = {known[0]: shapes[wrong]}
     elif wrong is not None:
         raise ValueError(f"--input-shape: expected one of {', '.join(known)}, found {wrong}")
+    lacking = next((p.name for p in taken if p.default is p.empty and p.name not in shapes), None)
+    if lacking is not None:
+        raise ValueError(f"expected --input-shape {lacking}=…, too, found none")
     return {
         name: torch.randint(0, 2, shape) if name.endswith(_WORDS) else torch.randn(shape)
         for name, shape in shapes.items()

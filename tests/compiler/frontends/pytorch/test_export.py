@@ -92,8 +92,12 @@ def test_a_folder_s_tokenizer_is_next_to_the_model(play: Any, tmp_path: Path) ->
     [
         ({"error": "ValueError: two\nlines"}, "", "net.py: PyTorch: ValueError: two lines"),
         ({"torch": "9"}, "", "PyTorch wrote no model"),
-        ({"torch": "9"}, "os.kill(os.getpid(), signal.SIGKILL)", "its process ended with code -9"),
-        ({"torch": "9"}, "sys.exit(3)", "its process ended with code 3"),
+        (
+            {"torch": "9"},
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "ended with code -9; is there enough memory?",
+        ),
+        ({"torch": "9"}, "sys.exit(3)", "ended with code 3; does the network's own code"),
     ],
 )
 def test_a_failing_network_is_one_line(
