@@ -64,7 +64,7 @@ class Model:
     release, name = Outputs.release, "model"
     inputs = outputs = [SimpleNamespace(name="x", dtype="u8", shape=(1,), bytes=1)]
     signatures = {}
-    task = SimpleNamespace(rate=16000, tokenizer="")
+    task = SimpleNamespace(rate=16000, tokenizer="", kind="detect")
 
     def generate(self, prompt, **options):
         return Text()

@@ -1,6 +1,7 @@
 """An inference server on a Unix socket, for programs of the same user on the board.
 
     curl --unix-socket serve.sock http://board/                  # the model's inputs and outputs
+    firefox http://127.0.0.1:PORT/                               # what it finds in pictures
     curl --unix-socket serve.sock http://board/metrics           # for Prometheus
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
     curl --unix-socket serve.sock http://board/detect --data-binary @door.jpg     # boxes as JSON
@@ -14,7 +15,8 @@ is OpenAI's interface, as are /v1/completions and /v1/chat/completions of a lang
 gives the text in what a detector finds in a picture, as the model --recognizer reads it;
 /transcribe and /v1/audio/transcriptions take sound; /v1/vision/detection takes a form with a
 picture, as Frigate's detector "deepstack" sends it. With --http PORT it also listens on that port
-of 127.0.0.1: any user of the board may then use it.
+of 127.0.0.1: any user of the board may then use it, and a browser sees at / each picture that was
+sent last, with what was found in it.
 """
 
 import argparse
@@ -34,12 +36,12 @@ import time
 import urllib.parse
 
 import edgekit_runtime
+import live
 import openai_api
 import pictures
 import sounds
 
-TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read",
-         "transcribe")  # fmt: skip
+TASKS = (*pictures.TASKS, "read", "transcribe")
 VISION = "/v1/vision/detection"
 MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
@@ -93,12 +95,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         model, metrics = self.server.model, self.server.inferences.metrics
         if self.path == "/metrics":
             return self.answer(200, metrics.text(), model.release, metrics.content_type)
-        if self.path != "/":
-            return self.answer(404, b"expected / or /metrics or /v1/models, found another path\n")
-        about = {"release": model.release, "model": model.name, **ends(model)}
-        if model.signatures:
-            about["signatures"] = {name: ends(one) for name, one in model.signatures.items()}
-        return self.answer(200, json.dumps(about).encode() + b"\n", model.release)
+        if self.path in ("/", "/frames"):
+            return live.answer(self)
+        return self.answer(404, b"expected / or /metrics or /v1/models, found another path\n")
 
     def do_POST(self):
         if self.path[1:] in TASKS:
@@ -156,7 +155,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return (), sounds.transcribed(self.server.model, body)
             picture = pictures.read_picture(body)  # in turn: its pixels may take 256 MiB
             width, height = picture.size
-            return picture.size, work(picture.tobytes(), width=width, height=height)
+            found = work(picture.tobytes(), width=width, height=height)
+            self.server.inferences.live.show(picture, task, found)
+            return picture.size, found
 
         try:
             extents, found = self.server.run(self.connection, look)
@@ -237,6 +238,7 @@ class Inferences:
     def __init__(self, model, parallel, reader):
         self.model = model
         self.reader = reader  # of lines of text; None without one
+        self.live = live.Live()
         self.metrics = edgekit_runtime.Metrics(model)
         self.turns = threading.BoundedSemaphore(parallel)
         self.heartbeats = edgekit_runtime.Heartbeats()
@@ -281,9 +283,12 @@ class Server:
             self.held.pop(client, None)
             self.lock.notify_all()
 
-    def run(self, client, work):
+    def waits_no_more(self, client):
         with self.lock:
             self.waiting.pop(client, None)
+
+    def run(self, client, work):
+        self.waits_no_more(client)
         try:
             return self.inferences.run(work)
         finally:
@@ -352,15 +357,6 @@ def listening(kind, place, option):
         return kind(place, Handler)
     except (OSError, OverflowError) as error:
         sys.exit(f"expected to listen as {option} says, found: {error}; choose another place")
-
-
-def described(spec):
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.bytes}
-
-
-def ends(of):
-    specs = {"inputs": of.inputs, "outputs": of.outputs}
-    return {key: [described(spec) for spec in several] for key, several in specs.items()}
 
 
 def main():

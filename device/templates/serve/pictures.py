@@ -9,6 +9,7 @@ NO_PILLOW = (
 )
 
 
+TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr")
 UNREADABLE = (  # what Pillow raises for damaged files
     OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, RuntimeError,
 )  # fmt: skip
