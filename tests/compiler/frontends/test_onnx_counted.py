@@ -139,6 +139,29 @@ def test_elements_of_rows_that_are_written_by_index(axis, tmp_path):
         agrees(path, x)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_selected_rows_are_selected_from_again(axis, tmp_path):
+    """As torchvision's detectors drop small boxes, and then those with low scores. Filler is never
+    among them, though the last condition holds for it."""
+    nodes = [
+        node("Greater", ["x", "low"], ["mask"]),
+        node("NonZero", ["mask"], ["places"]),
+        node("Squeeze", ["places", "first"], ["at"]),
+        node("Gather", ["x", "at"], ["kept"]),
+        node("Reshape", ["kept", "column"], ["shaped"]),
+        node("Less", ["shaped", "high"], ["both"]),
+        node("NonZero", ["both"], ["again"]),
+        node("Gather", ["again", "axis"], ["rows"]),
+        node("Gather", ["kept", "rows"], ["y"]),
+    ]
+    column = np.array([-1, 1] if axis == 0 else [1, -1])
+    limits = {"low": np.float32(0.3), "high": np.float32(0.8)}
+    more = {"first": np.array([0]), "axis": np.array(axis), "column": column}
+    path = saved(tmp_path, nodes, {**limits, **more})
+    for x in counts(0, 6, N):
+        agrees(path, x)
+
+
 def test_elements_that_are_written_along_the_rows_are_refused(tmp_path):
     nodes = [*PAIR[:3], node("Cast", ["pairs"], ["zeros"], to=7)]
     nodes.append(node("ScatterElements", ["pairs", "zeros", "pairs"], ["y"]))

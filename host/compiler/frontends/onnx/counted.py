@@ -1,4 +1,5 @@
-"""Import of ONNX operators with a size that data say, and of joins of rows that data count."""
+"""Import of ONNX operators with a size that data say, and of joins of rows that data count, or that
+are selected again."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.extent import extent
-from edgekit.host.compiler.frontends.common.lengths import ROWS_LIMIT, length_of, packed
+from edgekit.host.compiler.frontends.common.lengths import ROWS_LIMIT, length_of, packed, places
 from edgekit.host.compiler.frontends.onnx import shape
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
@@ -23,6 +24,32 @@ class _Sizes:
     axis: int
     count: Tensor
     capped: bool
+
+
+def non_zero(call: OnnxCall) -> Tensor:
+    """Positions of non-zero elements, one per column; unused columns are -1."""
+    x = call.x(0)
+
+    def found() -> list[Tensor]:
+        rows, length = places(call, call.reshape(_without_filler(call, x), x.shape or (1,)))
+        return [rows] if length is None else [rows, length]
+
+    in_loop = call.builder.repeats > 1
+    # Selections by one mask have the same rows.
+    rows, *length = found() if in_loop else call.builder.once(("places", x.name), found)
+    columns = call.transpose(rows, (1, 0))
+    return call.counted(columns, length[0], 1) if length else columns
+
+
+def _without_filler(call: OnnxCall, x: Tensor) -> Tensor:
+    """`x` with zeros in place of rows that are not valid."""
+    valid, axes = call.bounded.valid(x), call.bounded.axes(x)
+    if valid is None:
+        return x
+    if len(axes) != 1:
+        raise ShapeError("expected one axis of a data-dependent length, found several")
+    shape = [n if i == axes[0] else 1 for i, n in enumerate(x.shape)]
+    return call.emit(ops.Where(), call.reshape(valid, shape), x, call.scalar(0, x))
 
 
 def constant_of_shape(call: OnnxCall) -> Tensor:

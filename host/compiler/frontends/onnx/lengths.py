@@ -17,7 +17,6 @@ from edgekit.host.compiler.frontends.common.lengths import (
     check_rows,
     length_of,
     packed,
-    places,
 )
 from edgekit.host.compiler.frontends.onnx import shape
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
@@ -34,21 +33,6 @@ _ROUNDING = 2.0**-24  # of f32, relative
 def _empty_buffer(call: OnnxCall, shape: Shape, kind: np.dtype[Any]) -> Tensor:
     """A buffer without valid elements."""
     return call.counted(call.constant(np.zeros(shape, kind)), call.constant(np.zeros(1, np.int64)))
-
-
-def non_zero(call: OnnxCall) -> Tensor:
-    """Positions of non-zero elements, one per column; unused columns are -1."""
-    x = call.x(0)
-
-    def found() -> list[Tensor]:
-        rows, length = places(call, call.reshape(x, x.shape or (1,)))
-        return [rows] if length is None else [rows, length]
-
-    in_loop = call.builder.repeats > 1
-    # Selections by one mask have the same rows.
-    rows, *length = found() if in_loop else call.builder.once(("places", x.name), found)
-    columns = call.transpose(rows, (1, 0))
-    return call.counted(columns, length[0], 1) if length else columns
 
 
 def non_max_suppression(call: OnnxCall) -> Tensor:

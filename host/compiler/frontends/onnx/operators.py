@@ -191,7 +191,7 @@ ROWS: dict[str, Row] = {
     "CumProd": functions.cum_prod,
     "Det": functions.determinant,
     "NonMaxSuppression": lengths.non_max_suppression,
-    "NonZero": lengths.non_zero,
+    "NonZero": counted.non_zero,
     "TopK": order.top_k,
     "Unique": lengths.unique,
     "ReduceL1": reduce.reduce_by(ops.ReduceSum, "abs"),

@@ -35,8 +35,8 @@ RULES = Rules(
         "ConvTranspose", "CumProd", "CumSum", "DFT", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
         "GlobalMaxPool", "GroupNormalization", "Hardmax", "InstanceNormalization", "LRN", "LSTM",
         "LayerNormalization", "LogSoftmax", "LpNormalization", "MatMul", "MatMulInteger",
-        "MaxPool", "MeanVarianceNormalization", "NonZero", "QLinearConv",
-        "QLinearMatMul", "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "MaxPool", "MeanVarianceNormalization", "QLinearConv", "QLinearMatMul",
+        "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
         "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
         "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
@@ -48,7 +48,7 @@ RULES = Rules(
         "Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze",
         "Unsqueeze",
     }),
-    unrelated=frozenset({"NonMaxSuppression"}),  # never selects filler
+    unrelated=frozenset({"NonMaxSuppression", "NonZero"}),  # never select filler
     pads=frozenset({"Pad"}),
     computing=frozenset({"If", "Loop", "Range", "Scan"}),
     cuts=frozenset({"Slice"}),
