@@ -51,6 +51,7 @@ from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
+from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
 from edgekit.host.compiler.tasks.voices import voice_task
 from edgekit.host.compiler.tasks.widen import widened
@@ -93,7 +94,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return heard
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
-    alone = with_sizes(graph)
+    alone = with_batch(with_sizes(graph))
     image = None if options.task == "none" else image_of(alone, format_of(path) == "tflite")
     if image is None:
         if texts := text_task(path, graph, options):

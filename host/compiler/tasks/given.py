@@ -22,6 +22,7 @@ from edgekit.host.compiler.tasks.heads import (
 )
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE
 from edgekit.host.compiler.tasks.sizes import KERAS_SIZE, ORIGINAL_SIZE, SCALE
+from edgekit.host.compiler.tasks.unbatched import LENGTH, torchvision_outputs
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
 _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
@@ -33,7 +34,6 @@ _TENSORRT = ("num_dets", "det_boxes", "det_scores", "det_classes")
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _ROW = 7  # image, corners, class, score
-_LENGTH = "_length"  # names the number of rows that were found
 
 
 def tensorflow_detections(ends: Ends) -> Iterator[Head]:
@@ -60,15 +60,11 @@ def tensorflow_detections(ends: Ends) -> Iterator[Head]:
 def torchvision_detections(ends: Ends) -> Iterator[Head]:
     """torchvision's detectors: corners [n, 4] in pixels, classes [n], scores [n]. Whether classes
     count from 0 or 1 is not known, so that they get no labels."""
-    named = _named(ends)
-    if not {*_TORCHVISION} <= {*named} or len(named) - len(lengths_of(ends)) > len(_TORCHVISION):
+    found = torchvision_outputs(ends.outputs)
+    if found is None:
         return
-    boxes, labels, scores = (named[name] for name in _TORCHVISION)
+    boxes, labels, scores = found
     count = labels.elements
-    if boxes.shape != (count, 4) or not labels.shape == scores.shape == (count,):
-        return
-    if labels.dtype is not DType.I64 or count < 1:
-        return
 
     def rows(to: Appender) -> str:
         label = only_found(to, ends, _column(to, labels), count)
@@ -141,7 +137,7 @@ def _modulus(ends: Ends, labels: str) -> int:
 def rows_of_paddle(ends: Ends) -> Iterator[Head]:
     """PaddleDetection's: [n, 6] of class, score and corners in pixels, and the number of rows [1],
     where the file takes the scale of the picture."""
-    plain = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    plain = [t for t in ends.outputs if not t.name.endswith(LENGTH)]
     wide = [t for t in plain if t.shape[1:] == (_ROW - 1,)]
     counts = [t for t in plain if t.shape == (1,) and t.dtype in (DType.I32, DType.I64)]
     if len(wide) != 1 or len(counts) != 1 or len(plain) != 2 or SCALE not in ends.graph.tensors:
@@ -160,7 +156,7 @@ def rows_of_paddle(ends: Ends) -> Iterator[Head]:
 def rows_of_mmdeploy(ends: Ends) -> Iterator[Head]:
     """MMDeploy's detectors: `dets` [1, n, 5] of corners in pixels and score, `labels` [1, n], which
     count from 0. The number of classes is that of the scores which the file selects by."""
-    plain = {t.name: t for t in ends.outputs if not t.name.endswith(_LENGTH)}
+    plain = {t.name: t for t in ends.outputs if not t.name.endswith(LENGTH)}
     if {*plain} != {"dets", "labels"}:
         return
     output, labels = plain["dets"], plain["labels"]
@@ -179,7 +175,7 @@ def rows_of_mmdeploy(ends: Ends) -> Iterator[Head]:
 
 def rows_of_yolov7(ends: Ends) -> Iterator[Head]:
     """YOLOv7 that selects: [n, 7] of image, corners in pixels, class and score."""
-    wide = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    wide = [t for t in ends.outputs if not t.name.endswith(LENGTH)]
     if len(wide) != 1 or not lengths_of(ends) or wide[0].shape[1:] != (_ROW,):
         return
     output, count = wide[0], wide[0].shape[0]
@@ -216,7 +212,7 @@ def keras_yolov3(ends: Ends) -> Iterator[Head]:
     """YOLOv3 of keras-yolo3, as in the ONNX model zoo, with the size of the picture: boxes
     [1, n, 4] (top, left, bottom, right) in its pixels and scores [1, classes, n] of all cells, and
     which of them the file selects."""
-    plain = [t for t in ends.outputs if not t.name.endswith(_LENGTH)]
+    plain = [t for t in ends.outputs if not t.name.endswith(LENGTH)]
     wide = [t for t in plain if len(t.shape) == 3 and t.shape[::2] == (1, 4)]
     if len(plain) != 3 or not wide or KERAS_SIZE not in ends.graph.tensors:
         return
@@ -242,7 +238,7 @@ def _named(ends: Ends) -> dict[str, Tensor]:
 
 
 def lengths_of(ends: Ends) -> list[Tensor]:
-    return [t for t in ends.outputs if t.name.endswith(_LENGTH) and t.shape == (1,)]
+    return [t for t in ends.outputs if t.name.endswith(LENGTH) and t.shape == (1,)]
 
 
 def _column(to: Appender, x: Tensor) -> str:

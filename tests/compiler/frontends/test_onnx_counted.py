@@ -162,6 +162,36 @@ def test_selected_rows_are_selected_from_again(axis, tmp_path):
         agrees(path, x)
 
 
+def test_the_best_of_several_grids_stay_together(tmp_path):
+    """torchvision joins the best of each grid, at most as many as a constant, with their numbers:
+    joined rows have one length, so that they can be added."""
+    nodes, values, numbers = [], [], []
+    for name, low in (("a", "low"), ("b", "high")):
+        nodes += [
+            node("Greater", ["x", low], [f"mask_{name}"]),
+            node("NonZero", [f"mask_{name}"], [f"places_{name}"]),
+            node("Squeeze", [f"places_{name}", "first"], [f"at_{name}"]),
+            node("Gather", ["x", f"at_{name}"], [f"kept_{name}"]),
+            node("Shape", [f"at_{name}"], [f"count_{name}"]),
+            node("Concat", [f"count_{name}", "most"], [f"both_{name}"], axis=0),
+            node("ReduceMin", [f"both_{name}"], [f"k_{name}"], keepdims=1),
+            node("TopK", [f"kept_{name}", f"k_{name}"], [f"best_{name}", f"which_{name}"]),
+            node("Cast", [f"which_{name}"], [f"number_{name}"], to=1),
+        ]
+        values.append(f"best_{name}")
+        numbers.append(f"number_{name}")
+    nodes += [
+        node("Concat", values, ["values"], axis=0),
+        node("Concat", numbers, ["numbers"], axis=0),
+        node("Add", ["values", "numbers"], ["y"]),
+    ]
+    limits = {"low": np.float32(0), "high": np.float32(0.6)}
+    path = saved(tmp_path, nodes, {**limits, "first": np.array([0]), "most": np.array([3])})
+    assert import_model(path).tensors["y"].shape == (6,)
+    for x in counts(0, 6, N):
+        agrees(path, x)
+
+
 def test_elements_that_are_written_along_the_rows_are_refused(tmp_path):
     nodes = [*PAIR[:3], node("Cast", ["pairs"], ["zeros"], to=7)]
     nodes.append(node("ScatterElements", ["pairs", "zeros", "pairs"], ["y"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.host.compiler.options import CompileOptions
@@ -91,6 +92,23 @@ def test_detections_of_torchvision_get_no_labels(tmp_path):
     made = prepared(path)
     assert made.task is not None and made.task.labels == ()
     same(rows_of(made), _LEFT)
+
+
+def test_torchvision_takes_pictures_without_a_batch(tmp_path):
+    """As torch.onnx.export(model, [picture]) has them, with numbers as names of the outputs."""
+    columns = [
+        node("Gather", [source, "kept"], [name], axis=0)
+        for source, name in (("c", "2625"), ("s", "2594"), ("l", "labels"))
+    ]
+    path = selecting(tmp_path, columns, ["2625", "2594", "labels"])
+    made = onnx.load(path)
+    made.graph.output[2].name = made.graph.node[-1].output[0] = "2595"
+    del made.graph.input[0].type.tensor_type.shape.dim[0]
+    onnx.save(made, path)
+    found = prepared(path)
+    assert found.task is not None and found.source == "because outputs are those of torchvision's"
+    assert found.graph.tensors[found.task.input].shape == (1, 3, *_SIZE)
+    same(rows_of(found), _LEFT)
 
 
 def test_corners_and_scores_of_yolov4(tmp_path):

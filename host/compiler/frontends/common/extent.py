@@ -92,6 +92,11 @@ def _node_extent(
         return 0, given[0].shape[-1] - 1
     if isinstance(op, ops.StridedSlice) and x.elements == 1 and len(given[0].shape) == 1:
         return _of_element(builder, given[0], op.begin[0], depth, known)
+    if isinstance(op, ops.ReduceMin | ops.ReduceMax) and x.elements == 1:
+        joined = _joined(builder, given[0])
+        ends = zip(*(_extent(builder, part, depth, known) for part in joined), strict=True)
+        low, high = map(min if isinstance(op, ops.ReduceMin) else max, ends)
+        return low, high
     if not isinstance(op, _FOLLOWED):
         return _ANY
     if isinstance(op, ops.Gather):
@@ -118,6 +123,14 @@ def _node_extent(
     if isinstance(op, ops.Div) and not x.dtype.is_float:
         op = ops.FloorDiv() if parts[0][0] >= 0 else op  # rounds to 0
     return _of_two(op, parts[-2:])
+
+
+def _joined(builder: GraphBuilder, x: Tensor) -> list[Tensor]:
+    """The tensors that `x` is joined of; itself if it is not."""
+    node = builder.producer(x.name)
+    if node is None or not isinstance(node.op, ops.Concat):
+        return [x]
+    return [builder.tensor(name) for name in node.inputs if name is not None]
 
 
 def _of_element(builder: GraphBuilder, x: Tensor, at: int, depth: int, known: _Known) -> Extent:

@@ -139,8 +139,14 @@ class Rows:
 
 def valid_rows(builder: GraphBuilder, rows: Rows) -> Tensor:
     """[bound] bool: which rows are valid."""
-    builder.need_room((rows.bound,), np.int64)
-    return builder.emit(ops.Less(), builder.constant(np.arange(rows.bound)), rows.length)
+
+    def made() -> list[Tensor]:
+        builder.need_room((rows.bound,), np.int64)
+        return [builder.emit(ops.Less(), builder.constant(np.arange(rows.bound)), rows.length)]
+
+    if builder.repeats > 1:
+        return made()[0]
+    return builder.once(("valid", rows.root, rows.bound), made)[0]
 
 
 def filled(builder: GraphBuilder, x: Tensor, rows: Rows, value: float | None, at: int) -> Tensor:

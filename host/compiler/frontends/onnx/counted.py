@@ -3,6 +3,7 @@ are selected again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,11 +130,29 @@ def concat(call: OnnxCall) -> Tensor:
         return shape.concat(call)
     order = [axis, *(i for i in range(len(parts[0].shape)) if i != axis)]
     rows = [call.transpose(p, order) for p in parts]
-    flags = []
-    for part in parts:
-        known = call.bounded.valid(part) if axis in call.bounded.axes(part) else None
-        flags.append(call.filled((part.shape[axis],), True, np.bool_) if known is None else known)
-    there = call.emit(ops.Concat(0), *flags)
+    there, length = _joined_flags(call, parts, axis)
     joined = packed(call, call.emit(ops.Concat(0), *rows), there, 0)
     y = call.transpose(joined, [order.index(i) for i in range(len(order))])
-    return call.counted(y, length_of(call, there), axis)
+    return call.counted(y, length, axis)
+
+
+def _joined_flags(call: OnnxCall, parts: Sequence[Tensor], axis: int) -> list[Tensor]:
+    """Which rows of all parts are valid, and their number: one tensor for parts that have the same
+    rows, such as the boxes and the scores of several grids."""
+    known = [
+        call.bounded.valid(part) if axis in call.bounded.axes(part) else None for part in parts
+    ]
+    sizes = [part.shape[axis] for part in parts]
+
+    def made() -> list[Tensor]:
+        flags = [
+            call.filled((size,), True, np.bool_) if flag is None else flag
+            for flag, size in zip(known, sizes, strict=True)
+        ]
+        there = call.emit(ops.Concat(0), *flags)
+        return [there, length_of(call, there)]
+
+    if call.builder.repeats > 1:
+        return made()
+    names = (size if flag is None else flag.name for flag, size in zip(known, sizes, strict=True))
+    return call.builder.once(("joined", *names), made)
