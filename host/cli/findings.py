@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edgekit.device.runtime.agent.dictation import Subtitle
 from edgekit.device.runtime.agent.fitting import Placed, Pose, poses_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
@@ -56,6 +57,7 @@ class FileResult:
     lines: tuple[TextLine, ...] | None = None
     text: str | None = None
     spoken: Sound | None = None
+    subtitles: tuple[Subtitle, ...] | None = None
 
     @property
     def title(self) -> str:

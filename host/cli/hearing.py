@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.dictation import is_dictation, joined, parts
+from edgekit.device.runtime.agent.dictation import Subtitle, is_dictation, joined, parts
 from edgekit.device.runtime.agent.listening import Heard, Listener
+from edgekit.device.runtime.agent.task import TRANSCRIBE
 from edgekit.device.runtime.agent.transcribe import transcribe
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.wake_words import RATE, wake_word
 from edgekit.host.compiler.inputs import read_sound
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.lines import Line
@@ -56,18 +58,68 @@ def write_down(
 ) -> tuple[Line, list[float]]:
     """What is said in a file, and the milliseconds of each run; as for `hear`."""
     times: list[float] = []
-    samples = read_sound(file, rate or task.rate).tolist()
-    run = _running(session, variant, times)
     if is_dictation(task, session.served.variants):
-        window = next(spec.shape[-1] for spec in variant.inputs if spec.name == task.input)
         lines = []
-        for part in parts(array("f", samples), window, task.rate):
+        for part in _windows(file, variant, task, rate):
             line, spent = session.transcribe(np.asarray(part))
             lines.append(line)
             times.append(spent)
         return joined(lines), times
+    samples = read_sound(file, rate or task.rate).tolist()
+    run = _running(session, variant, times)
     ends = variant.inputs, variant.outputs
     return transcribe(samples, task, *ends, run, lambda v: session.line(np.asarray(v))), times
+
+
+def time_texts(
+    file: Path,
+    session: InferenceSession,
+    variant: ServedVariant,
+    task: TaskSpec,
+    rate: int | None,
+) -> tuple[list[Subtitle], list[float]]:
+    """What is said in a file, and when; as for `hear`. InputError for a model without times."""
+    if not is_dictation(task, session.served.variants):
+        raise InputError(
+            f"--timestamps: expected an encoder with its decoder, as Whisper's, found {TRANSCRIBE} "
+            "by characters; leave it out"
+        )
+    found: list[Subtitle] = []
+    times, begun = [], 0.0
+    for part in _windows(file, variant, task, rate):
+        said, spent = session.subtitles(np.asarray(part))
+        found += (s._replace(start=begun + s.start, end=begun + s.end) for s in said)
+        times.append(spent)
+        begun += len(part) / task.rate
+    return found, times
+
+
+def _windows(
+    file: Path, variant: ServedVariant, task: TaskSpec, rate: int | None
+) -> Iterator[array[float]]:
+    """Parts of a file's sound that fit into the model's window."""
+    window = next(spec.shape[-1] for spec in variant.inputs if spec.name == task.input)
+    return parts(array("f", read_sound(file, rate or task.rate).tolist()), window, task.rate)
+
+
+def subtitle_lines(found: Sequence[Subtitle]) -> list[str]:
+    """Score, start and end in seconds, and text of each."""
+    return [f"  {s.score:6.3f}  {s.start:8.2f} {s.end:8.2f}  {s.text}" for s in found]
+
+
+def srt(found: Sequence[Subtitle]) -> str:
+    """The form of SubRip."""
+    return "\n".join(
+        f"{number}\n{_clock(s.start)} --> {_clock(s.end)}\n{s.text}\n"
+        for number, s in enumerate(found, 1)
+    )
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds * 1000)
+    return (
+        f"{whole // 3600000:02}:{whole // 60000 % 60:02}:{whole // 1000 % 60:02},{whole % 1000:03}"
+    )
 
 
 def _running(

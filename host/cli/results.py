@@ -22,6 +22,7 @@ Take = Callable[[Path, Sequence[Outputs]], None]  # an input file and the output
 
 STDOUT = "-"
 WAV = ".wav"  # for what a voice says
+SRT = ".srt"  # for what is said, with times
 
 
 def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
@@ -35,10 +36,10 @@ def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
         if not path.is_dir():
             check_writable(path)
         return
-    if path.suffix.lower() not in (".npz", ".json", ".csv", WAV):
+    if path.suffix.lower() not in (".npz", ".json", ".csv", WAV, SRT):
         raise InputError(
-            f"{path}: expected a file .npz, .json or .csv, or a folder, or a .wav for a voice, "
-            "found neither"
+            f"{path}: expected a file .npz, .json or .csv, or a folder, or a .wav for a voice, or "
+            "a .srt for what is said, found neither"
         )
     if is_folder and path.suffix.lower() == ".npz":
         raise InputError(

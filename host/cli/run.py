@@ -160,6 +160,9 @@ Raw = Annotated[
 Resample = Annotated[
     bool, typer.Option("--resample", help="Convert sound that has another sample rate.")
 ]
+Timestamps = Annotated[
+    bool, typer.Option("--timestamps", help="Show when each part of a text is said.")
+]
 Recognizer = Annotated[
     str | None,
     typer.Option(
@@ -210,6 +213,7 @@ def run(
     layout: Layout = None,
     sample_rate: SampleRate = None,
     resample: Resample = False,
+    timestamps: Timestamps = False,
     recognizer: Recognizer = None,
     prompt: Prompt = None,
     ask: Ask = None,
@@ -259,7 +263,8 @@ def run(
     job = job_of(wanted, device, path, given, signature, reset_each)
     video = video_of(job.files, not (wanted.is_special or as_json or recognizer))
     with recognizer_on(device, recognizer) as reader:
-        work = _Work(replace(job, recognizer=reader), wanted.streaming, video, path, options)
+        job = replace(job, recognizer=reader, timestamps=timestamps)
+        work = _Work(job, wanted.streaming, video, path, options)
         work.run(device, (threads, cluster or ""), as_json)
 
 

@@ -31,10 +31,10 @@ from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
-from edgekit.host.cli.hearing import hear, write_down
+from edgekit.host.cli.hearing import hear, srt, time_texts, write_down
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
-from edgekit.host.cli.results import STDOUT, WAV, Outputs, name_of, results
+from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, name_of, results
 from edgekit.host.cli.speaking import check_spoken, read_phonemes, speak
 from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
@@ -74,7 +74,7 @@ _TOP = 5  # classes that are shown if nothing is asked for
 class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
     `truth`, which has the same files, results are compared instead of shown. A `recognizer` reads
-    what is in boxes."""
+    what is in boxes. `timestamps`: what is said is told with its times."""
 
     files: Sequence[Path]
     output: str | None
@@ -86,6 +86,7 @@ class RunJob:
     signature: str = ""
     truth: Truth | None = None
     recognizer: LineReader | None = None
+    timestamps: bool = False
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
@@ -151,7 +152,8 @@ class RunJob:
         if not any(self._hears(task, file, variant, variant.stateful) for file in self.files):
             self._tell_of_guesses(variant.inputs, options)
         found: list[FileResult] = []
-        with results(None if self._writes_boxes(task) else self.output, self.files) as take:
+        listed = self._writes_boxes(task) or self._writes_subtitles
+        with results(None if listed else self.output, self.files) as take:
             for file in self.files:
                 if self.reset_each and found:
                     session.reset()
@@ -179,6 +181,8 @@ class RunJob:
                 found.append(each)
         if task and self._writes_boxes(task):
             self._write_boxes(found, task)
+        if self._writes_subtitles:
+            atomic_write(Path(self.output or ""), srt(found[0].subtitles or ()).encode())
         return found
 
     def evaluation(
@@ -195,6 +199,15 @@ class RunJob:
         outputs of what one says."""
         if _speaks(task) and all(map(is_text, self.files)):
             check_spoken(self.output)
+        elif (self.timestamps or self._writes_subtitles) and not (
+            task
+            and task.kind == TRANSCRIBE
+            and (len(self.files) == 1 or not self._writes_subtitles)
+        ):
+            raise InputError(
+                f"--timestamps, or a {SRT}: expected one sound for a model that writes down what "
+                "is said, found others; leave it out"
+            )
         elif Path(self.output or "").suffix.lower() == WAV:
             raise InputError(
                 f"{self.output}: expected a model with --task {SPEAK} and phonemes for a {WAV} as "
@@ -237,6 +250,8 @@ class RunJob:
         self, task: TaskSpec | None, file: Path, variant: HasOutputs, stateful: bool
     ) -> bool:
         """Whether what is heard is shown, and not the outputs of each window."""
+        if self._writes_subtitles and _writes_down(task):
+            return is_sound(file)
         if not is_sound(file) or self.output is not None or self.top is not None:
             return False
         if task is None:
@@ -262,6 +277,9 @@ class RunJob:
 
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant = session.served.of(self.signature)[0]
+        if task and task.kind == TRANSCRIBE and (self.timestamps or self._writes_subtitles):
+            said, times = time_texts(file, session, variant, task, self.options.sample_rate)
+            return FileResult(file, tuple(times), (), subtitles=tuple(said))
         if task and task.kind == TRANSCRIBE:
             line, times = write_down(file, session, variant, task, self.options.sample_rate)
             return FileResult(file, tuple(times), (), line=line)
@@ -271,6 +289,10 @@ class RunJob:
     @property
     def _draws(self) -> bool:
         return self.output is None and self.truth is None
+
+    @property
+    def _writes_subtitles(self) -> bool:
+        return (self.output or "").lower().endswith(SRT)
 
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""
@@ -355,6 +377,10 @@ _FORMS = {"a picture": is_picture, "a sound (.wav)": is_sound, "a text (.txt)": 
 
 def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:
     return tuple(outputs[task.output].reshape(-1).tolist())
+
+
+def _writes_down(task: TaskSpec | None) -> bool:
+    return task is not None and task.kind == TRANSCRIBE
 
 
 def _speaks(task: TaskSpec | None) -> bool:

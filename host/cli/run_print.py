@@ -95,7 +95,7 @@ def print_results(
 def _found_lines(found: FileResult) -> Iterator[str]:
     """What was found in a picture, and where it is drawn, or what was heard."""
     from edgekit.host.cli.boxes import box_lines
-    from edgekit.host.cli.hearing import heard_lines
+    from edgekit.host.cli.hearing import heard_lines, subtitle_lines
     from edgekit.host.cli.reading import text_lines
     from edgekit.host.cli.segments import share_lines
 
@@ -114,6 +114,9 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     if found.heard is not None:
         yield f"heard    {found.file.name}: {len(found.heard) or 'nothing'}"
         yield from heard_lines(found.heard)
+    if found.subtitles is not None:
+        yield f"text     {found.file.name}: {len(found.subtitles) or 'none'}"
+        yield from subtitle_lines(found.subtitles)
     if found.line is not None:
         yield f"text     {found.file.name}: {found.line.text or 'none'}"
         yield f"  {found.line.score:8.4f}"
@@ -157,6 +160,7 @@ def _findings(found: FileResult) -> dict[str, Any]:
         "vector": found.vector,
         "lines": found.lines and [line._asdict() for line in found.lines],
         "line": found.line and found.line._asdict(),
+        "subtitles": found.subtitles and [each._asdict() for each in found.subtitles],
         "spoken": found.spoken and {"file": str(found.spoken.file), "s": found.spoken.seconds},
         "shares": shares and [share._asdict() for share in shares.shares],
     }

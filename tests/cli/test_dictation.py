@@ -12,7 +12,14 @@ from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from tests.cli.test_hearing import _wav
-from tests.support.dictation_models import RATE, dictation_model, expected_text
+from tests.support.dictation_models import (
+    RATE,
+    dictation_model,
+    expected_subtitles,
+    expected_text,
+)
+
+_TIMED_SEED = 8
 
 
 def sweep(start, slope, seconds):
@@ -48,6 +55,34 @@ def test_an_encoder_and_a_decoder_write_down_what_is_said(edgekit, home):
     first, second = joined.split()
     assert first == expected_text(np.pad(sounds[0], (0, 2400))[: first_cut(both)])
     assert second == expected_text(both[first_cut(both) :])
+
+
+def test_what_is_said_is_told_with_its_times(edgekit, home):
+    path = dictation_model(home, seed=_TIMED_SEED, timed=True)
+    sounds = [sweep(200, 900, 0.75), sweep(2000, -700, 0.9)]
+    expected = [expected_subtitles(sound, _TIMED_SEED) for sound in sounds]
+    assert len(expected[0]) > 1 and len(expected[1]) > 1, expected
+    for name, sound in zip(("a.wav", "b.wav"), sounds, strict=True):
+        _wav(home / name, sound, bits=32)
+    done = edgekit("run", path, "--input", ".", "--timestamps", "--json")
+    assert done.code == 0, done.err
+    for made, (said, sound) in zip(
+        done.document["inputs"], zip(expected, sounds, strict=True), strict=True
+    ):
+        found = made["subtitles"]
+        assert [s["text"] for s in found] == [text for text, *_ in said]
+        for each, (_, start, end) in zip(found, said, strict=True):
+            assert (each["start"], each["end"]) == pytest.approx((start, end), abs=1e-6)
+            assert 0 < each["score"] < 1
+        with open_on_board(root=home.parent / "home/boards/local") as board:
+            assert board.subtitles(sound.tolist())[0].text == said[0][0]
+    assert edgekit("run", "--input", "a.wav", "--output", "a.srt").code == 0
+    number, clock, text, *_ = (home / "a.srt").read_text().splitlines()
+    (first, start, end), *_ = expected[0]
+    wanted = " --> ".join(f"00:00:00,{round(1000 * at):03}" for at in (start, end))
+    assert (number, clock, text) == ("1", wanted, first)
+    refused = edgekit("run", "--input", ".", "--output", "a.srt")
+    assert refused.code == 2 and "expected one sound for a model that writes down" in refused.err
 
 
 def first_cut(sound):

@@ -17,13 +17,16 @@ MOST = 40  # tokens of a text, with those before it
 _WIDTH, _WORDS = 12, 28
 END, START, ENGLISH, GERMAN, TRANSCRIBE, _TRANSLATE, _PLAIN = range(20, 27)
 _SUPPRESSED, _HELD = [3, 27, _PLAIN, START], [7, END]
+_TIME, _TIMED = 27, 27 + 51  # the first token of a time, and all tokens with those
+_NEVER = [3, START]
 _LETTERS = "abcdefghijklmnopqrst"
 _SPECIAL = ("end", "start", "en", "de", "transcribe", "translate", "plain", "none")
 
 
-def dictation_model(folder: Path, seed: int = 0) -> Path:
-    """Writes the encoder, the decoder and the files next to them; returns the encoder."""
-    weights = _weights(seed)
+def dictation_model(folder: Path, seed: int = 0, timed: bool = False) -> Path:
+    """Writes the encoder, the decoder and the files next to them; returns the encoder. `timed`: the
+    last token, and those behind it, are times of 0 to 1 s."""
+    weights = _weights(seed, timed)
     nodes = [
         node("Transpose", ["input_features"], ["frames"], perm=[0, 2, 1]),
         node("MatMul", ["frames", "heard"], ["product"]),
@@ -49,7 +52,8 @@ def dictation_model(folder: Path, seed: int = 0) -> Path:
             "is_encoder_decoder": True, "max_target_positions": MOST,
             "decoder_start_token_id": START}),
         ("generation_config", {
-            "eos_token_id": END, "suppress_tokens": _SUPPRESSED, "begin_suppress_tokens": _HELD,
+            "eos_token_id": END, "vocab_size": _TIMED if timed else _WORDS,
+            "suppress_tokens": _NEVER if timed else _SUPPRESSED, "begin_suppress_tokens": _HELD,
             "lang_to_id": {"<|en|>": ENGLISH, "<|de|>": GERMAN}, "no_timestamps_token_id": _PLAIN,
             "task_to_id": {"transcribe": TRANSCRIBE, "translate": _TRANSLATE}}),
     ):  # fmt: skip
@@ -74,7 +78,46 @@ def expected_text(sound: Array, seed: int = 0) -> str:
     return "".join(_LETTERS[token] for token in tokens[begun:] if token < len(_LETTERS))
 
 
-def _weights(seed: int) -> dict[str, Array]:
+def expected_subtitles(sound: Array, seed: int) -> list[tuple[str, float, float]]:
+    """Text, start and end of what the timed model writes down, by the rules in Whisper's paper and
+    program: probabilities of tokens that may not follow are 0."""
+    weights = _weights(seed, timed=True)
+    hidden = np.tanh(_features(sound).T @ weights["heard"])
+    tokens = [START]
+    tokens.append(int(np.argmax(_logits(weights, tokens, hidden)[[ENGLISH, GERMAN]])) + ENGLISH)
+    tokens.append(TRANSCRIBE)
+    begun = len(tokens)
+    while len(tokens) < MOST:
+        scores = _logits(weights, tokens, hidden)
+        scores[[*_NEVER, _PLAIN]] = -np.inf
+        shares, made = _softmax(scores), tokens[begun:]
+        is_time = [token >= _TIME for token in made]
+        if not made:
+            shares[:_TIME] = 0
+        elif is_time[-1] and (len(made) < 2 or is_time[-2]):
+            shares[_TIME:] = 0
+        elif is_time[-1]:
+            shares[[n for n in range(_TIME) if n != END]] = 0
+        if any(is_time):
+            latest = max(token for token in made if token >= _TIME)
+            shares[_TIME : latest + (not is_time[-1] or is_time[-2:] != [False, True])] = 0
+        if shares[_TIME:].sum() > shares[:_TIME].max():
+            shares[:_TIME] = 0
+        if (best := int(np.argmax(shares))) == END:
+            break
+        tokens.append(best)
+    found, text, start = [], "", 0.0
+    for token in [*tokens[begun:], _TIME + round(len(sound) / RATE / 0.02)]:
+        if token < _TIME:
+            text += _LETTERS[token] if token < len(_LETTERS) else ""
+            continue
+        at = min((token - _TIME) * 0.02, len(sound) / RATE)
+        found += [(text, start, at)] if text else []
+        text, start = "", at
+    return found
+
+
+def _weights(seed: int, timed: bool = False) -> dict[str, Array]:
     random = np.random.default_rng(seed)
 
     def some(*shape: int) -> Array:
@@ -83,9 +126,10 @@ def _weights(seed: int) -> dict[str, Array]:
     wide = (_WIDTH, _WIDTH)
     names = ("q", "k", "v", "query", "key", "value")
     square = {name: some(*wide) / 2 for name in names}
+    words = _TIMED if timed else _WORDS
     return {
-        **square, "heard": some(BANDS, _WIDTH) / 4, "words": some(_WORDS, _WIDTH),
-        "places": some(MOST, _WIDTH), "logits": some(_WIDTH, _WORDS),
+        **square, "heard": some(BANDS, _WIDTH) / 4, "words": some(words, _WIDTH),
+        "places": some(MOST, _WIDTH), "logits": some(_WIDTH, words),
         "mask": np.triu(np.full((MOST, MOST), -1e9, np.float32), 1),
     }  # fmt: skip
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from operator import mul
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from operator import itemgetter, mul
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.bpe import Bpe, BpeSpec, bpe_of
 from edgekit.device.runtime.agent.generate import CANDIDATES, POSITION, SCORES
@@ -20,6 +20,7 @@ from edgekit.device.runtime.agent.strict import bad, file_keys, integer
 from edgekit.device.runtime.agent.task import LISTEN, TRANSCRIBE, WRITE, TaskSpec
 from edgekit.device.runtime.agent.variants import HasSignature, names_of
 from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record
 
 SCHEMA = "edgekit.dictation/1"
@@ -27,6 +28,12 @@ LANGUAGE = "language"  # output: number of the language in DictationSpec.languag
 _QUIET = 10  # parts of a second, in the quietest of which a long sound is cut
 _SOUGHT = 5  # a fifth of a window is searched for it
 
+TIMES = "times"  # output: the probabilities of the tokens DictationSpec.ends and of all times
+STEP, LATEST = 0.02, 51  # seconds; the first text begins before so many steps
+
+Written = List[Tuple[int, float]]  # tokens with their probabilities
+# The token behind those of the text so far, by the outputs of WRITE.
+Next = Callable[[Sequence[int], Mapping[str, Any]], Tuple[int, float]]
 # Runs the inputs of a signature; the values of outputs as Array, or as memoryviews.
 Run = Callable[[Mapping[str, Array], str], Mapping[str, Any]]
 
@@ -34,7 +41,7 @@ Run = Callable[[Mapping[str, Array], str], Mapping[str, Any]]
 class DictationSpec(Record):
     """A text begins with the tokens `start`, the token of the language (the best of `languages`, if
     there are any) and those of `after`. It ends before any of `ends`; none of `held` is its first
-    token."""
+    token. Tokens from number `times` are times in steps of STEP; 0 if there are none."""
 
     tokenizer: BpeSpec
     ends: Tuple[int, ...]
@@ -42,11 +49,22 @@ class DictationSpec(Record):
     languages: Tuple[int, ...]
     after: Tuple[int, ...]
     held: Tuple[int, ...]
+    times: int = 0
+
+
+class Subtitle(NamedTuple):
+    """What is said from `start` to `end`, in seconds; `score` as of a Line."""
+
+    text: str
+    start: float
+    end: float
+    score: float
 
 
 def dictation_of(data: bytes, where: str) -> DictationSpec:
     """Checks the file of a release."""
-    keys = file_keys(data, where, SCHEMA, DictationSpec.field_names)
+    required = tuple(name for name in DictationSpec.field_names if name != "times")
+    keys = file_keys(data, where, SCHEMA, required, ("times",))
     tokenizer = bpe_of(keys["tokenizer"], f"{where}.tokenizer")
 
     def tokens(name: str) -> Tuple[int, ...]:
@@ -56,7 +74,8 @@ def dictation_of(data: bytes, where: str) -> DictationSpec:
         return tuple(integer(each, f"{where}.{name}", 0, 1 << 24) for each in given)
 
     names = ("ends", "start", "languages", "after", "held")
-    made = DictationSpec(tokenizer, *map(tokens, names))
+    times = integer(keys.get("times", 0), f"{where}.times", 0, 1 << 24)
+    made = DictationSpec(tokenizer, *map(tokens, names), times)
     if not made.start or not made.ends:
         raise bad(where, "tokens with which texts start and end", "none")
     return made
@@ -84,6 +103,28 @@ class Dictation:
 
     def part(self, part: "array[float]") -> Line:
         """`line` of at most a window."""
+        found = self._written(part, self._spec.after, self._next)
+        return Line(self._text(found), _mean(found))
+
+    def subtitles(self, samples: Sequence[float]) -> List[Subtitle]:
+        """What is said in `samples`, and when. InputError for a model without times."""
+        if not self._spec.times:
+            raise InputError(
+                "expected a model with times among its tokens, as Whisper's, found another; leave "
+                "the timestamps out"
+            )
+        found: List[Subtitle] = []
+        begun = 0
+        after = [token for token in self._spec.after if token != self._spec.times - 1]
+        for part in parts(array("f", samples), self._sound.shape[-1], self._rate):
+            made = self._written(part, after, self._next_timed)
+            lasts = len(part) / self._rate
+            found += self._timed(made, begun / self._rate, lasts)
+            begun += len(part)
+        return found
+
+    def _written(self, part: "array[float]", after: Sequence[int], following: Next) -> Written:
+        """The tokens of at most a window, with their probabilities."""
         spec, room = self._spec, self._sound.shape[-1]
         padded = part.tobytes() + bytes(4 * (room - len(part)))
         self._run({self._sound.name: Array("f32", self._sound.shape, padded)}, LISTEN)
@@ -91,21 +132,57 @@ class Dictation:
         if spec.languages:
             number = values_of(self._step(tokens)[LANGUAGE], "i")[0]
             tokens.append(spec.languages[number])
-        tokens += spec.after
-        begun = len(tokens)
-        scores: List[float] = []
+        tokens += after
+        found: Written = []
         while len(tokens) < self._tokens[-1].shape[-1]:
-            made = self._step(tokens)
-            likely = zip(values_of(made[CANDIDATES], "i"), values_of(made[SCORES], "f"))
-            held = spec.held if len(tokens) == begun else ()
-            token, score = next(each for each in likely if each[0] not in held)
+            token, score = following([n for n, _ in found], self._step(tokens))
             if token in spec.ends:
                 break
             tokens.append(token)
-            scores.append(score)
-        said = b"".join(map(self._bpe.bytes_of, tokens[begun:]))
-        text = " ".join(said.decode("utf-8", "replace").split())
-        return Line(text, sum(scores) / len(scores) if scores else 0.0)
+            found.append((token, score))
+        return found
+
+    def _next(self, before: Sequence[int], made: Mapping[str, Any]) -> Tuple[int, float]:
+        """The most likely token behind those of a text."""
+        held = () if before else self._spec.held
+        return next(each for each in _likely(made) if each[0] not in held)
+
+    def _next_timed(self, before: Sequence[int], made: Mapping[str, Any]) -> Tuple[int, float]:
+        """The same with times, which come in pairs, never go back, and precede and follow each
+        text (as the program of Whisper's authors has it)."""
+        first, ends = self._spec.times, self._spec.ends
+        shares = values_of(made[TIMES], "f")
+        over, times = list(zip(ends, shares)), shares[len(ends) :]
+        stamps = [token - first for token in before if token >= first]
+        follows = bool(before) and before[-1] >= first
+        paired = len(before) < 2 or before[-2] >= first
+        low = stamps[-1] + (not (follows and not paired)) if stamps else 0
+        high = len(times) if before else min(LATEST, len(times))
+        known = {} if follows and paired else {n + first: times[n] for n in range(low, high)}
+        texts = [] if not before else over if follows and not paired else _likely(made)
+        best = max(texts, key=itemgetter(1), default=(ends[0], -1.0))
+        if known and sum(known.values()) > best[1]:
+            return max(known.items(), key=itemgetter(1))
+        return best
+
+    def _timed(self, made: Written, begun: float, lasts: float) -> List[Subtitle]:
+        """The texts between times, of a part of a sound that begins at `begun`."""
+        found: List[Subtitle] = []
+        text: Written = []
+        start = 0.0
+        for token, score in [*made, (self._spec.times + round(lasts / STEP), 0.0)]:
+            if token < self._spec.times:
+                text.append((token, score))
+                continue
+            at = min((token - self._spec.times) * STEP, lasts)
+            if said := self._text(text):
+                found.append(Subtitle(said, begun + start, begun + at, _mean(text)))
+            text, start = [], at
+        return found
+
+    def _text(self, made: Written) -> str:
+        said = b"".join(self._bpe.bytes_of(token) for token, _ in made)
+        return " ".join(said.decode("utf-8", "replace").split())
 
     def _step(self, tokens: Sequence[int]) -> Mapping[str, Any]:
         """What follows the last token, by the shortest decoder that takes so many."""
@@ -116,6 +193,15 @@ class Dictation:
         at = struct.pack("<i", len(tokens) - 1)
         inputs = {spec.name: Array(spec.dtype, spec.shape, given), POSITION: Array("s32", (1,), at)}
         return self._run(inputs, WRITE)
+
+
+def _likely(made: Mapping[str, Any]) -> Written:
+    """The most likely tokens of the text, best first."""
+    return list(zip(values_of(made[CANDIDATES], "i"), values_of(made[SCORES], "f")))
+
+
+def _mean(made: Written) -> float:
+    return sum(score for _, score in made) / len(made) if made else 0.0
 
 
 def joined(lines: Sequence[Line]) -> Line:

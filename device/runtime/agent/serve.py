@@ -130,7 +130,11 @@ class _Server:
                 raise InputError("expected samples of f32, found none")
             self._dictation = self._dictation or self._make_dictation()
             begun = time.perf_counter_ns()
-            line = self._dictation.line(values_of(sound, "f"))
+            samples = values_of(sound, "f")
+            if document.get("timed"):
+                said = [list(each) for each in self._dictation.subtitles(samples)]
+                return {"subtitles": said, "ns": time.perf_counter_ns() - begun}, {}
+            line = self._dictation.line(samples)
             return {**line._asdict(), "ns": time.perf_counter_ns() - begun}, {}
         if what == "reset":
             for model in self._models.values():

@@ -49,14 +49,20 @@ def keys_of(
     return raw
 
 
-def file_keys(data: bytes, where: str, schema: str, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """Returns the object in a JSON file that has exactly the key "schema", which is `schema`, and
-    the keys `names`."""
+def file_keys(
+    data: bytes,
+    where: str,
+    schema: str,
+    names: Tuple[str, ...],
+    optional: Tuple[str, ...] = (),
+) -> Dict[str, Any]:
+    """Returns the object in a JSON file that has exactly the key "schema", which is `schema`, the
+    keys `names`, and perhaps those of `optional`."""
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError):
         raise bad(where, "a JSON document", "something else") from None
-    keys = keys_of(raw, where, ("schema", *names))
+    keys = keys_of(raw, where, ("schema", *names), optional)
     if keys["schema"] != schema:
         raise bad(f"{where}.schema", schema, keys["schema"])
     return keys

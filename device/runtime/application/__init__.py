@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.device.runtime.agent.dictation import Subtitle
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
 from edgekit.device.runtime.agent.instances import Instance, Span
 from edgekit.device.runtime.agent.listening import Heard, Listener
@@ -55,6 +56,7 @@ __all__ = [
     "Segments",
     "Share",
     "Span",
+    "Subtitle",
     "TensorSpec",
     "Text",
     "TextLine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Callable, ContextManager, List, Optional, Sequence, TypeVar
 
+from edgekit.device.runtime.agent.dictation import Subtitle
 from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.agent.generate import sampling_of
 from edgekit.device.runtime.agent.instances import Instance
@@ -16,7 +17,7 @@ from edgekit.device.runtime.agent.voice import Phonemes
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.application.pictures import Class
-from edgekit.device.runtime.application.speech import speak, write_down
+from edgekit.device.runtime.application.speech import speak, subtitles, write_down
 from edgekit.device.runtime.application.texts import Text
 
 Result = TypeVar("Result")
@@ -100,6 +101,11 @@ class Results:
         """The text of what is said in `samples`: -1 to 1, of one channel, `model.task.rate` a
         second. InputError if the model is not for that."""
         return self._on_current(lambda loaded: write_down(loaded, samples))
+
+    def subtitles(self, samples: Sequence[float]) -> List[Subtitle]:
+        """The same in parts, each with its start and end in seconds. InputError for a model without
+        times among its tokens, as Whisper's has."""
+        return self._on_current(lambda loaded: subtitles(loaded, samples))
 
     def speak(self, phonemes: Phonemes) -> "array[float]":
         """The samples that say `phonemes`, a text of them or their numbers: -1 to 1, of one

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.runtime.agent.dictation import LANGUAGE
+from edgekit.device.runtime.agent.dictation import LANGUAGE, TIMES
 from edgekit.device.runtime.agent.generate import CANDIDATES, POSITION, SCORES
 from edgekit.device.runtime.agent.task import LISTEN, TRANSCRIBE, WRITE, TaskSpec
 from edgekit.host.compiler.frontends import (
@@ -217,9 +217,13 @@ def _writer(decoder: Graph, after: tuple[Node, ...], kept: Iterable[str], about:
         penalty = np.zeros((1, 1, words))
         penalty[..., never] = _NEVER
         allowed = to.add(ops.Add(), row, to.constant(penalty))
+    outputs, shares = {}, to.add(ops.Softmax(), allowed)
+    if times := about.spec.times:
+        stamps = np.array([*about.spec.ends, *range(times, words)])
+        outputs[TIMES] = to.add(ops.Gather(2), shares, to.constant(stamps, DType.I32))
+        shares, _ = to.add_all(ops.Split(2, (times, words - times)), shares)
     likely = ops.TopK(min(len(about.spec.held) + 1, words), index=DType.I32)
-    scores, numbers = to.add_all(likely, to.add(ops.Softmax(), allowed))
-    outputs = {SCORES: scores, CANDIDATES: numbers}
+    outputs[SCORES], outputs[CANDIDATES] = to.add_all(likely, shares)
     if languages := about.spec.languages:
         found = to.add(ops.Gather(2), row, to.constant(np.array(languages), DType.I32))
         _, outputs[LANGUAGE] = to.add_all(ops.TopK(1, index=DType.I32), found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.dictation import SCHEMA, DictationSpec, dictation_of
+from edgekit.device.runtime.agent.dictation import SCHEMA, STEP, DictationSpec, dictation_of
 from edgekit.device.runtime.record import asdict
 from edgekit.host.compiler.frontends.gguf.hub_tokenizer import tokenizer_values
 from edgekit.host.compiler.sidecars import CONFIG, GENERATION, PIXELS, config_folder
@@ -74,12 +74,22 @@ def read_dictation(model: Path) -> Dictated:
         )
     languages, language, after = _prompt(about)
     values = tokenizer_values(folder, config)
-    spec = DictationSpec(
-        bpe_spec(values), ends, start, languages, after, _tokens(about.get("begin_suppress_tokens"))
-    )
+    held, times = _tokens(about.get("begin_suppress_tokens")), _first_time(about, pixels)
+    spec = DictationSpec(bpe_spec(values), ends, start, languages, after, held, times)
     most = next((about[n] for n in _POSITIONS if type(about.get(n)) is int), _MOST_TOKENS)
     rate = _count(pixels.get("sampling_rate"), _RATE)
-    return Dictated(spec, rate, _tokens(about.get("suppress_tokens")), most, pixels, language)
+    never = _tokens(about.get("suppress_tokens")) + ((times - 1,) if times else ())
+    return Dictated(spec, rate, never, most, pixels, language)
+
+
+def _first_time(about: Mapping[str, Any], pixels: Mapping[str, Any]) -> int:
+    """The first of the tokens for times, which follow the one that says there are none; 0 if the
+    vocabulary does not have them for a whole window."""
+    plain, words = about.get("no_timestamps_token_id"), about.get("vocab_size")
+    seconds = _count(pixels.get("chunk_length"), _WHISPER_SECONDS)
+    if type(plain) is not int or type(words) is not int:
+        return 0
+    return plain + 1 if 0 < plain + 1 <= words - 1 - round(seconds / STEP) else 0
 
 
 def _prompt(about: Mapping[str, Any]) -> tuple[tuple[int, ...], str, tuple[int, ...]]:

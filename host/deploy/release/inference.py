@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from edgekit.device.runtime.agent.dictation import is_dictation
+from edgekit.device.runtime.agent.dictation import Subtitle, is_dictation
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
 from edgekit.device.runtime.agent.npz import Array
@@ -111,6 +111,12 @@ def variants_of_signature(
         raise InputError(str(error)) from None
 
 
+def _subtitle_of(raw: object, where: str) -> Subtitle:
+    if not isinstance(raw, list) or len(raw) != len(Subtitle._fields):
+        raise bad(where, "a text and three numbers", type(raw).__name__)
+    return Subtitle(str(raw[0]), *(number(value, where) for value in raw[1:]))
+
+
 class InferenceSession:
     """Runs the release that was current when the session was opened, regardless of later deploys.
 
@@ -177,6 +183,14 @@ class InferenceSession:
         with self._close_on_error():
             spent = integer(document.pop("ns", None), "ns", 0, 1 << 62)
         return self._line_of(document), spent / 1e6
+
+    def subtitles(self, samples: NDArray[Any]) -> tuple[list[Subtitle], float]:
+        """The same with the times of its parts, from the start of the samples."""
+        document, _ = self._request("transcribe", {"samples": samples}, timed=True)
+        with self._close_on_error():
+            keys = keys_of(document, "transcribe", ("subtitles", "ns"))
+            found = each(keys["subtitles"], "subtitles", _subtitle_of)
+            return [*found], integer(keys["ns"], "ns", 0, 1 << 62) / 1e6
 
     def generate(
         self, prompt: str | Sequence[Mapping[str, str]], **sampling: object
