@@ -193,6 +193,7 @@ def _document(found: Comparison, cost: ModelEstimate) -> dict[str, Any]:
         "brought": [asdict(each) for each in found.brought],
         "tried": found.tried,
         "rounding": found.rounding,
+        "equalized": list(found.equalized),
     }
 
 
@@ -217,6 +218,8 @@ def _show(found: Comparison, cost: ModelEstimate) -> None:
         for each in found.layers
     ]
     table(heads, rows, left=2, drop=_LESS_IMPORTANT, names=True)
+    if found.scaling:
+        print(f"note     {found.scaling}")
     if not found.rounding:
         print("loss     no operator rounds to fewer bits")
         return

@@ -40,7 +40,7 @@ def compared_page(found: Comparison, times: Mapping[str, float], model: str, boa
         "policy": f"default-src 'none'; style-src '{csp_hash(style)}'; base-uri 'none'",
         "style": style,
         "title": escape(title),
-        "against": escape(found.against),
+        "against": escape(f"{found.against}; {found.scaling}" if found.scaling else found.against),
         "outputs": outputs,
         "graph": _drawing(found, times),
         "rows": "".join(_row(each, times) for each in found.layers),

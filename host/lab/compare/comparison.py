@@ -70,7 +70,8 @@ class Brought:
 class Comparison:
     """`layers` are the operators that the board runs, in order; `outputs` compares the outputs;
     `against` says what the reference is; `tried`: operators of the model whose rounding was taken
-    away, of `rounding` that round."""
+    away, of `rounding` that round; `equalized`: operators whose channels quantization has
+    scaled differently from the reference, and which are compared after scaling those, too."""
 
     layers: tuple[LayerError, ...]
     outputs: Mapping[str, TensorError]
@@ -78,6 +79,17 @@ class Comparison:
     against: str
     tried: int
     rounding: int
+    equalized: tuple[str, ...] = ()
+
+    @property
+    def scaling(self) -> str:
+        """How many operators are `equalized`, in a sentence; empty if none are."""
+        if not self.equalized:
+            return ""
+        return (
+            f"channels of {len(self.equalized)} operators are scaled as quantization equalized "
+            "them before the reference is compared"
+        )
 
 
 def compare_model(request: Request, bundle: Bundle, target: SimulatedCore) -> Comparison:
@@ -95,7 +107,8 @@ def compare_model(request: Request, bundle: Bundle, target: SimulatedCore) -> Co
         given_floats = _inputs_of(floats, imported, inputs)
         by_value = request.reference is not None
         names = _reference_names(graph, made, floats)
-        reference = References(floats, given_floats, names, by_value, is_twin)
+        results = {*graph.outputs, *imported.outputs}
+        reference = References(floats, given_floats, names, by_value, is_twin, results)
         own = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)), keep_tensors=True)
         sources = _Sources(graph, on_board)
         layers = tuple(
@@ -105,7 +118,9 @@ def compare_model(request: Request, bundle: Bundle, target: SimulatedCore) -> Co
         )
         outputs = _output_errors(graph, made, own.outputs, on_board, reference)
         brought, tried, rounding = _find_brought(imported, given, reference)
-    return Comparison(layers, outputs, brought, against, tried, rounding)
+    known = {names.get(name, name) for name in reference.equalized}
+    scaled = tuple(each.name for each in layers if each.tensor in known)
+    return Comparison(layers, outputs, brought, against, tried, rounding, scaled)
 
 
 def _golden_inputs(imported: Graph) -> Values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,8 @@ _NONE = 1e-30
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 _SAME_ORDER = 0.99  # cosine from which no other order of axes is tried
 _LIKE = 0.9  # cosine of values from which tensors of other names are the same one
+_SPREAD, _GAIN_DB = 1.25, 6.0  # of channels' factors; of what they explain
+_FEWEST = 16  # values of a channel that give its factor
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,11 @@ def saturation(stored: Array, tensor: Tensor, want: Array) -> float:
 
 class References:
     """The tensors of the reference, found by name or, `by_value`, by what they hold. `names`: of
-    the reference's tensors, by those of the other graph, where they differ."""
+    the reference's tensors, by those of the other graph, where they differ.
+
+    By value, the channels of tensors other than `outputs` are scaled as those they are compared
+    with if quantization has equalized these; `equalized` has their names.
+    """
 
     def __init__(
         self,
@@ -119,10 +125,12 @@ class References:
         names: Mapping[str, str],
         by_value: bool,
         in_floats: bool,
+        outputs: Collection[str] = (),
     ) -> None:
         runner = run_in_floats if in_floats else None
         made = evaluate(graph, inputs, keep_tensors=True, runner=runner).tensors
-        self._names, self._by_value = names, by_value
+        self._names, self._by_value, self._outputs = names, by_value, outputs
+        self.equalized: set[str] = set()
         computed = {t for n in graph.nodes for t in n.outputs}
         self._nodes = {n.outputs[0]: n for n in graph.nodes if len(n.outputs) == 1}
         self.graph = graph
@@ -139,6 +147,15 @@ class References:
 
     def like(self, name: str, found: Array) -> Array | None:
         """The reference of a tensor, in the layout of `found`; None if nothing is like it."""
+        want = self._laid(name, found)
+        if want is None or not self._by_value or name in self._outputs:
+            return want
+        made = equalized(want, found)
+        if made is not want:
+            self.equalized.add(name)
+        return made
+
+    def _laid(self, name: str, found: Array) -> Array | None:
         for known in (name, self._names.get(name, name)):
             if known in self.values and (made := in_layout(self.values[known], found)) is not None:
                 return made
@@ -152,6 +169,28 @@ class References:
             default=(0.0, None),
         )
         return best[1] if best[0] >= _LIKE else None
+
+
+def equalized(want: Array, found: Array) -> Array:
+    """`want` with each channel multiplied by a positive factor as in `found`, if the factors differ
+    and explain most of the difference; else `want`."""
+    if want.ndim != 4:
+        return want
+    best, db = want, error_of(want, found, 0.0).sqnr_db + _GAIN_DB
+    for axis in (1, 3):
+        others = tuple({0, 1, 2, 3} - {axis})
+        common = np.sum(want * found, axis=others, keepdims=True)
+        live = common != 0
+        if want.size < _FEWEST * common.size or not live.any() or common.min() < 0:
+            continue
+        factors = common[live] / np.sum(want**2, axis=others, keepdims=True)[live]
+        if factors.max() < _SPREAD * factors.min():
+            continue
+        scales = np.ones_like(common)
+        scales[live] = factors
+        if (explained := error_of(want * scales, found, 0.0).sqnr_db) > db:
+            best, db = want * scales, explained
+    return best
 
 
 def in_layout(value: Array, found: Array) -> Array | None:
@@ -282,7 +321,8 @@ class Removal:
             if now is not None:
                 kind = tensors[name].dtype.numpy
                 values[name] = now.astype(kind)
-        exact = self._reference.node_of(node.outputs[0]) if own else None
+        is_scaled = any(n in self._reference.equalized for n in (*node.inputs, *node.outputs))
+        exact = self._reference.node_of(node.outputs[0]) if own and not is_scaled else None
         if exact is not None and type(exact.op) is type(node.op):
             self._take_weights(node, exact, tensors, values)
         return run_in_floats(node, tensors, values)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Quant, Tensor
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.lab.compare.layers import (
     References,
     Removal,
+    equalized,
     error_of,
     float_twin,
     in_layout,
     real,
+    run_in_floats,
     saturation,
 )
+from tests.support.onnx_models import model, node, save, value
 
 
 def quant(scale: float, zero: int = 0) -> Quant:
@@ -100,3 +107,53 @@ def test_a_tensor_of_another_name_is_found_by_its_values() -> None:
     want = by_value.like("other", found)
     assert want is not None and want.shape == found.shape
     assert by_value.like("other", np.random.default_rng(5).normal(size=found.shape)) is None
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_equalized_channels_are_compared_as_they_are_scaled(axis: int) -> None:
+    rng = np.random.default_rng(7)
+    want = np.moveaxis(np.maximum(rng.normal(size=(1, 9, 9, 8)), 0), 3, axis)
+    factors = np.moveaxis(rng.uniform(0.2, 3, (1, 1, 1, 8)), 3, axis)
+    factors.flat[2] = 0.0  # a channel that is never used
+    found = want * factors + 0.01 * rng.normal(size=want.shape) * (factors > 0)
+    assert error_of(want, found, 0.0).sqnr_db < 10
+    used = np.broadcast_to(factors > 0, want.shape)
+    assert error_of(equalized(want, found)[used], found[used], 0.0).sqnr_db > 30
+
+
+def test_other_differences_than_factors_of_channels_are_errors() -> None:
+    rng = np.random.default_rng(8)
+    want = rng.normal(size=(1, 9, 9, 8))
+    noisy = want + 0.3 * rng.normal(size=want.shape)
+    one_pixel = rng.normal(size=(1, 1, 1, 8))
+    flipped = want * np.where(np.arange(8) == 3, -1, 2)
+    for reference, found in (
+        (want, noisy), (want, 1.1 * want), (want, flipped), (one_pixel, 3 * one_pixel + 1),
+    ):  # fmt: skip
+        assert equalized(reference, found) is reference
+
+
+def test_the_float_twin_of_integers_with_a_bias_computes_the_same(tmp_path: Path) -> None:
+    """The biases of Q/DQ graphs are sums of products, in units of both scales."""
+    rng = np.random.default_rng(9)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("Conv", ["xd", "wd", "b"], ["c"]),
+        node("QuantizeLinear", ["c", "s", "z"], ["cq"]),
+        node("DequantizeLinear", ["cq", "s", "z"], ["y"]),
+    ]
+    scales = rng.uniform(0.005, 0.01, 4).astype(np.float32)
+    constants: dict[str, Array] = {
+        "s": np.array(0.05, np.float32), "z": np.array(3, np.int8),
+        "w": rng.integers(-127, 128, (4, 6, 1, 1)).astype(np.int8),
+        "ws": scales, "wz": np.zeros(4, np.int8), "b": rng.normal(size=4).astype(np.float32),
+    }  # fmt: skip
+    path = save(model(nodes, [value("x", (1, 6, 5, 5))], ["y"], constants), tmp_path)
+    graph = integer_form(import_model(path))
+    assert any(t.dtype is DType.I32 and t.data is not None for t in graph.tensors.values())
+    x = {"x": rng.normal(size=(1, 6, 5, 5)).astype(np.float32)}
+    stored = evaluate(graph, x).outputs["y"]
+    exact = evaluate(float_twin(graph), x, runner=run_in_floats).outputs["y"]
+    assert error_of(exact, stored, 0.0).sqnr_db > 25

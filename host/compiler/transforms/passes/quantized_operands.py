@@ -138,5 +138,7 @@ def _quantize_bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Ar
     assert bias is not None
     unit = scale_of(x) * weights.scale.astype(np.float64)
     quantized = np.clip(np.rint(bias / unit), _I32.min, _I32.max).astype(np.int32)
-    like = Tensor("", quantized.shape, DType.I32)
-    return users.constant(f"{node.name}.sums", like, quantized)
+    name = users.constant(f"{node.name}.sums", Tensor("", quantized.shape, DType.I32), quantized)
+    quant = Quant(unit.astype(np.float32), np.zeros(unit.size, np.int64))
+    users.made[name] = replace(users.made[name], quant=quant)  # what the integers stand for
+    return name
