@@ -140,19 +140,26 @@ def _check(file: Path, allowed: float, as_json: bool) -> None:
     """Measures all of the file again. Raises SlowerError if anything is worse than allowed."""
     from dataclasses import asdict
 
+    from edgekit.device.version import VERSION
     from edgekit.host.cli.output import emit, note
+    from edgekit.host.compiler.frontends.common.names import shown_name
     from edgekit.host.errors import SlowerError
     from edgekit.host.lab.bench.locked import difference, markdown, read_lock
 
-    found = [
-        difference(each, _again(each, file.parent), allowed) for each in read_lock(file).models
-    ]
+    locked = read_lock(file)
+    for each in locked.models:
+        if not (file.parent / each.model).exists():
+            raise InputError(
+                f"{file}: expected the model {shown_name(each.model)}, found no such file; put it "
+                "back, or delete its entry"
+            )
+    found = [difference(each, _again(each, file.parent), allowed) for each in locked.models]
     worse = [each for each in found if each.is_worse]
     if as_json:
         documents = [{**asdict(each), "is_worse": each.is_worse} for each in found]
         emit({"schema": "edgekit.lock.check/1", "allowed": allowed, "models": documents})
     else:
-        print(markdown(found, allowed), end="")
+        print(markdown(found, allowed, locked.edgekit, VERSION), end="")
     if worse:
         raise SlowerError(_worse_text(file, worse))
     if any(each.totals for each in found):

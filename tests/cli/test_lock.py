@@ -95,10 +95,17 @@ def test_a_model_that_lost_similarity_is_worse(
     lock = json.loads(file.read_text())
     lock["models"][0]["cosine"] = 1.01
     lock["models"][0]["sha256"] = "0" * 64
+    lock["edgekit"] = "0.0.9"
     file.write_text(json.dumps(lock))
     done = edgekit("lock", "--check")
     assert done.code == 9 and "**worse** cosine to f32" in done.out
     assert "`small.onnx` is not the file that was locked" in done.out
+    assert "edgekit 0.0.9 locked them, this is " in done.out
+
+
+ENTRY = """{"schema": "edgekit.lock/1", "edgekit": "0.1.0", "models": [{"model": "gone.onnx",
+"sha256": "", "board": "rpi4", "options": {}, "threads": 1, "cycles": 7, "arena_bytes": 0,
+"state_bytes": 0, "weights_bytes": 0, "cosine": null, "operators": []}]}"""
 
 
 @pytest.mark.parametrize(
@@ -107,6 +114,8 @@ def test_a_model_that_lost_similarity_is_worse(
         (None, "expected a lock file, found none; write it: edgekit lock MODEL"),
         ("[]", "expected a lock file of edgekit, found Expected `object`"),
         ("\0", "expected a lock file of edgekit"),
+        (ENTRY.replace("7,", "-7,"), "found Expected `int` >= 0"),
+        (ENTRY, "edgekit.lock: expected the model gone.onnx, found no such file; put it back"),
         ('{"schema": "edgekit.lock/9", "edgekit": "", "models": []}', "found edgekit.lock/9"),
     ],
 )

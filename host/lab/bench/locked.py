@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from edgekit.host.common.text import printable
 from edgekit.host.compiler.options import CompileOptions
@@ -19,6 +20,7 @@ SCHEMA = "edgekit.lock/1"
 _LEAST_COSINE = 1e-4  # a smaller loss of similarity is rounding
 _MOST = 12  # operators in a table
 _MOST_BYTES = 64 << 20  # of a lock file
+_Count = Annotated[int, Meta(ge=0)]
 
 
 class LockedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,9 +29,9 @@ class LockedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     op: str
     kernel: str
-    cycles: int
-    instructions: int
-    bytes: int
+    cycles: _Count
+    instructions: _Count
+    bytes: _Count
 
 
 class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,11 +43,11 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
     board: str
     options: Mapping[str, Any]
-    threads: int
-    cycles: int
-    arena_bytes: int
-    state_bytes: int
-    weights_bytes: int
+    threads: _Count
+    cycles: _Count
+    arena_bytes: _Count
+    state_bytes: _Count
+    weights_bytes: _Count
     cosine: float | None
     operators: tuple[LockedOperator, ...]
 
@@ -192,8 +194,11 @@ def _operator_changes(
     return tuple(sorted(changed, key=lambda c: -abs((c.after or 0) - (c.before or 0))))
 
 
-def markdown(found: Sequence[LockedDifference], allowed: float) -> str:
-    """A comment for a pull request: a table of all models, and the operators that changed."""
+def markdown(
+    found: Sequence[LockedDifference], allowed: float, locked_by: str, version: str
+) -> str:
+    """A comment for a pull request: a table of all models, and the operators that changed.
+    `locked_by`: the version of edgekit that wrote the file; `version`: this one."""
     lines = ["| model | board | | locked | now | change |", "|---|---|---|--:|--:|--:|"]
     for each in found:
         where = f"| {_cell(each.model)} | {_cell(each.board)} "
@@ -203,6 +208,9 @@ def markdown(found: Sequence[LockedDifference], allowed: float) -> str:
             sign = "**worse** " if change.is_worse else ""
             lines.append(f"{where}| {sign}{change.what} {_figures(change)}")
     lines += ["", f"Allowed: {100 * allowed:g}% more cycles and bytes."]
+    if locked_by != version:
+        other = f"edgekit {_cell(locked_by)} locked them, this is {version}"
+        lines += ["", f"{other}: kernels and estimates may differ."]
     for each in found:
         if each.is_other_file:
             lines += ["", f"`{_cell(each.model)}` is not the file that was locked."]
