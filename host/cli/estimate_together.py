@@ -69,30 +69,71 @@ def _estimate(
     from edgekit.host.simulator.target import target_of
     from edgekit.host.simulator.together import shared_cores
     from edgekit.kb.targets.board import load_board
-    from edgekit.kb.targets.clusters import clusters_of
 
     target = target_of(board)
-    alone = [estimate_file(path, board, options, request, timeout) for path in paths]
-    cores, threads = clusters_of(board)[0].cores, sum(found.threads for found in alone)
-    if threads > cores:
-        raise InputError(
-            f"--together: expected a core for each thread, found {threads} threads on {cores} "
-            f"cores of {board.name}; give fewer: --threads N"
-        )
+    requests = _requests(paths, board, options, request)
+    alone = [
+        estimate_file(path, board, options, own, timeout)
+        for path, own in zip(paths, requests, strict=True)
+    ]
+    shares = shared_cores(target.core, alone)
     pairs = []
-    for path, found, shared in zip(paths, alone, shared_cores(target.core, alone), strict=True):
-        loaded = load_for(path, load_board(board.name), options, request)
+    for path, own, found, shared in zip(paths, requests, alone, shares, strict=True):
+        loaded = load_for(path, load_board(board.name), options, own)
         number = variant_number(loaded.bundle.manifest, loaded.shapes, loaded.signature)
         key = f"{loaded.bundle.manifest.id} {number} {shared.core!r}"
         again = recall(key, board, found.threads)
         if again is None:
             files, manifest = loaded.bundle.files, loaded.bundle.manifest
             with working(f"estimating {path.name} with the others at work"):
-                own = replace(target, core=shared.core)
-                again = estimate_model(manifest, files, own, found.threads, timeout, number)
+                core = replace(target, core=shared.core)
+                again = estimate_model(manifest, files, core, found.threads, timeout, number)
             remember(key, board, found.threads, again)
         pairs.append(_Pair(path, found, again, shared.cache_bytes, shared.gb_s))
     return pairs
+
+
+def _requests(
+    paths: Sequence[Path],
+    board: BoardProfile,
+    options: CompileOptions,
+    request: PlacementRequest,
+) -> list[PlacementRequest]:
+    """What each model is asked for, so that each thread has a core: without a number of threads,
+    models that would take more cores than there are get fewer. Raises InputError."""
+    from edgekit.device.runtime.record import replace as replaced
+    from edgekit.host.cli.estimate_release import load_for, select_placement
+    from edgekit.kb.targets.board import load_board
+    from edgekit.kb.targets.clusters import clusters_of
+
+    cores, whole = clusters_of(board)[0].cores, load_board(board.name)
+    if len(paths) * (request.threads or 1) > cores:
+        raise InputError(
+            f"--together: expected a core for each thread, found "
+            f"{len(paths) * (request.threads or 1)} threads of {len(paths)} models on {cores} "
+            f"cores of {board.name}; leave some out"
+            f"{', or give fewer: --threads N' if (request.threads or 1) > 1 else ''}"
+        )
+    if request.threads:
+        return [request] * len(paths)
+    wanted = [
+        select_placement(load_for(path, whole, options, request).bundle, board, request)[1]
+        for path in paths
+    ]
+    fitting = fit_threads(wanted, cores)
+    return [
+        request if few == many else replaced(request, threads=few)
+        for few, many in zip(fitting, wanted, strict=True)
+    ]
+
+
+def fit_threads(wanted: Sequence[int], cores: int) -> list[int]:
+    """The threads of models that together take at most `cores`, which are as many as models: those
+    that want most get fewer."""
+    found = list(wanted)
+    while sum(found) > cores:
+        found[found.index(max(found))] -= 1
+    return found
 
 
 def _document(pair: _Pair) -> dict[str, object]:

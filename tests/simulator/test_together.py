@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from edgekit.host.cli.estimate_together import fit_threads
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.run import SimulatedCost
 from edgekit.host.simulator.target import target_of
@@ -66,3 +69,17 @@ def test_caches_of_each_core_are_not_shared():
     own = replace(core, l2=replace(core.l2, per_core=True), l3=None)
     found = shared_cores(own, [model(1.0, 9 * MIB, core.clock_mhz)] * 2)
     assert all((each.cache_bytes, each.core.l2) == (0, own.l2) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fitting"),
+    [
+        ([1, 1], [1, 1]),
+        ([1, 4], [1, 3]),
+        ([4, 4], [2, 2]),
+        ([4, 1, 4], [1, 1, 2]),
+        ([4] * 4, [1] * 4),
+    ],
+)
+def test_models_that_want_all_cores_share_them(wanted: list[int], fitting: list[int]):
+    assert fit_threads(wanted, 4) == fitting
