@@ -7,16 +7,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV, cores
 from tests.support.kernel_runs import build as build_graph
+from tests.support.kernel_runs import check as check_graph
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
 from tests.support.outlier_graphs import tied
 
 pytestmark = pytest.mark.cross
+# Rows, outputs, inputs, values per scale.
+_TWO_BITS = [
+    *((m, n, 256, 64) for m in (1, 5) for n in (5, 33, 83)),
+    *((m, 48, 512, group) for m in (1, 9) for group in (16, 32, 128, 256)),
+    (1, 32, 1024, 512),
+]
 
 
 @pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))
@@ -51,3 +62,19 @@ def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp
         np.testing.assert_array_equal(rows[1][i], want["row"])
     deep = 80  # 70, rounded up to any core's step; scales and biases take three words
     assert (folder / "weights.bin").stat().st_size < 1003 * (deep + 20)
+
+
+@pytest.mark.parametrize("board", cores("a57", "a76", "a7", *RVV))
+def test_products_by_weights_of_two_bits_are_numpys(board, virtual_board, tmp_path):
+    """Rows and several rows; groups of 16 to 512, panels that are full and that are not."""
+    rng, layers = np.random.default_rng(3), []
+    for m, n, k, group in _TWO_BITS:
+        weights = constant(rng.integers(-2, 2, (n, k)), DType.I8)
+        scales = constant(rng.uniform(0.5, 1, (k // group, n)).astype(np.float16) / 4)
+        layers.append(Case(ops.OutlierFullyConnected(0.95), (tensor((m, k)), weights, scales)))
+    graph = graph_of(layers)
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build_graph(graph, load_board(board), tmp_path / "release")
+    made = virtual_board(board).run(folder, cases, tmp_path, 2)
+    check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)

@@ -13,16 +13,19 @@ _Static_assert(NV <= 2 && STREAM % NV == 0, "a stored panel has whole panels of 
 #define STEP (EK_VL * I8_GROUP)                             /* bytes of a vector of columns */
 #define CHUNK ((I8_GROUP == 1 ? NV : 1) * EK_VL * I8_GROUP) /* that are unpacked at once */
 
-EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *low, weight *high) {
+/* The values of `size` bytes; those of the same byte are `run` apart. */
+EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long run) {
     typedef int8_t values __attribute__((vector_size(CHUNK)));
     typedef uint8_t bytes __attribute__((vector_size(CHUNK)));
-    bytes both = {0};
-    memcpy(&both, w, (size_t)size);
-    values lower = (values)(both << 4) >> 4, upper = (values)both >> 4;
-    if (EK_I8 == EK_I8_MULL16)
-        lower = (values)(both & 15) - 8, upper = (values)(both >> 4) - 8;
-    memcpy(low, &lower, (size_t)size);
-    memcpy(high, &upper, (size_t)size);
+    bytes all = {0};
+    memcpy(&all, w, (size_t)size);
+    EK_UNROLL
+    for (int shift = 0; shift < 8; shift += STREAM_BITS, to += run) {
+        values found = (values)(all << (8 - STREAM_BITS - shift)) >> (8 - STREAM_BITS);
+        if (stream_is_raised(STREAM_BITS))
+            found = (values)(all >> shift & ((1 << STREAM_BITS) - 1)) - (1 << (STREAM_BITS - 1));
+        memcpy(to, &found, (size_t)size);
+    }
 }
 
 /* A group of `vectors` vectors of columns, whose steps are `pitch` bytes apart. */
@@ -37,7 +40,7 @@ EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long pitch, wei
             if (STREAM_BITS == 8)
                 memcpy(to + at, w + at, (size_t)chunk);
             else
-                unpack_bytes(chunk, w + at, to + at, to + steps * size + at);
+                unpack_bytes(chunk, w + at, to + at, steps * size);
         }
     }
 }

@@ -1,9 +1,9 @@
 /* Task: a panel of NV vectors of columns. Weights stream through the caches together with their
- * scales; those of 4 bits are unpacked in registers.
+ * scales; those of 4 or 2 bits are unpacked in registers.
  *
- * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 4 or 8), GROUPS (depth of a group
- * in the packed weights, for 4 bits at most 128), SCALES (a type of scales of stream.h), and
- * optionally I8_PREFETCH_DISTANCE. */
+ * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 2, 4 or 8), GROUPS (depth of a
+ * group in the packed weights, for 4 bits at most 128, for 2 bits 512), SCALES (a type of scales of
+ * stream.h), and optionally I8_PREFETCH_DISTANCE. */
 #include "grouped_row.h"
 #define MR 1
 #include "../gemm/i8_tile.h"
@@ -11,6 +11,7 @@
 #include "stream.h"
 
 #define HALF (GROUPS / 2)
+#define QUARTER (GROUPS / 4)
 #define VALUES(nv) stream_values((nv) * EK_VL, GROUPS, BITS)
 #define BLOCK(nv) stream_block((nv) * EK_VL, GROUPS, BITS, SCALES)
 #define SCALE_UNIT stream_unit(SCALES)
@@ -48,6 +49,8 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
     for (int j = 0; j < nv; j++)
         to[j] = i8_sum(nv, &sums, 0, j);
 }
+#elif BITS == 2 && EK_I8 != EK_I8_WIDE16
+#include "int2_row.h"
 #elif EK_I8 == EK_I8_DOT4_SS
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
 EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
@@ -102,7 +105,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
     }
 }
 #else
-#include "int4_row_wide.h"
+#include "row_wide.h"
 #endif
 
 /* Where an outlier channel is in a panel. */

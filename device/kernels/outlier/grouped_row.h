@@ -1,4 +1,4 @@
-/* A row by 4- or 8-bit weights that have a scale per group of k and column; outliers are added from
+/* A row by 2-, 4- or 8-bit weights that have a scale per group of k and column; outliers are added from
  * the panel that the product has just read. */
 #ifndef EK_OUTLIER_GROUPED_ROW_H
 #define EK_OUTLIER_GROUPED_ROW_H
@@ -7,14 +7,15 @@
 typedef struct {
     long n, groups, group; /* `group` values of x share a scale per column */
     const int8_t *x1;      /* [groups * group] quantized values, 0 where x is an outlier */
-    const int32_t *sums;   /* [groups] sums of x1; used only for 4 bits with EK_I8_MULL16 */
+    const int32_t *sums;   /* [groups] sums of x1; used if weights are stored plus 2 or plus 8 */
     const float *x_scale;  /* of x1 */
     const float *x;
     const int32_t *channel, *count; /* outliers: *count channels of x */
     /* [panel][group]: values in the order of gemm/i8_tile.h, GROUPS deep; then the columns' scales.
      * The last panel has only as many full vectors of columns as it needs. Of 4-bit values, the
      * first half is in the low halves of bytes and the second in the high ones; they are signed, or
-     * with EK_I8_MULL16 plus 8. */
+     * with EK_I8_MULL16 plus 8. Of 2-bit values, plus 2, the first quarter is in the lowest bits of
+     * bytes, the last in the highest. */
     const void *weights;
     const float *bias;     /* [n], padded to full vectors */
     const float *residual; /* [n] or NULL; may alias y */

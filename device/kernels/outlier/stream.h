@@ -40,27 +40,34 @@ EK_INLINE long stream_block(long columns, long depth, long bits, const int kind)
     return stream_values(columns, depth, bits) + columns * stream_scale_bytes(kind);
 }
 
-/* Where a value along k is in a group: the step, its place in the step, and whether it is in the
- * upper half of bytes. */
+/* Whether values are stored plus 2 (2 bits) or plus 8 (4 bits), and not signed. */
+EK_INLINE int stream_is_raised(const int bits) {
+    return bits == 2 || (bits == 4 && EK_I8 == EK_I8_MULL16);
+}
+
+/* Where a value along k is in a group: the step, its place in the step, and the number of lower
+ * bits in its byte. */
 typedef struct {
-    int32_t step, part, high;
+    int32_t step, part, shift;
 } stream_place;
 
 EK_INLINE stream_place stream_place_of(long at, long depth, const int bits) {
-    const int high = bits == 4 && at >= depth / 2;
-    const long p = at - high * (depth / 2);
-    return (stream_place){(int32_t)(p / I8_GROUP), (int32_t)(p % I8_GROUP), high};
+    const long run = depth * bits / 8, p = at % run;
+    return (stream_place){(int32_t)(p / I8_GROUP), (int32_t)(p % I8_GROUP),
+                          (int32_t)(at / run * bits)};
 }
 
 /* The values of EK_VL columns in a step, whose first bytes are at w. */
 EK_INLINE vi stream_values_at(const uint8_t *w, const int bits, const stream_place *of) {
+    const int32_t middle = 1 << (bits - 1), flip = stream_is_raised(bits) ? 0 : middle;
 #if I8_GROUP == 4
-    return (vi)((vu)i8_vector(w) << (32 - bits - 8 * of->part - 4 * of->high)) >> (32 - bits);
+    const vu found = (vu)i8_vector(w) >> (8 * of->part + of->shift);
+    return ((vi)found & ((1 << bits) - 1) ^ flip) - middle;
 #else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++) {
-        const int32_t both = w[of->part + i * I8_GROUP], value = both >> 4 * of->high & 15;
-        t[i] = bits == 8 ? (both ^ 128) - 128 : EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
+        const int32_t value = w[of->part + i * I8_GROUP] >> of->shift & ((1 << bits) - 1);
+        t[i] = (value ^ flip) - middle;
     }
     return vi_load(t);
 #endif

@@ -40,7 +40,17 @@ def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
 
 def fits_int4(values: Array) -> bool:
     """Whether all values are -8 to 7."""
-    return bool(values.min(initial=0) >= -8 and values.max(initial=0) <= 7)
+    return _fits(values, 4)
+
+
+def fits_int2(values: Array) -> bool:
+    """Whether all values are -2 to 1."""
+    return _fits(values, 2)
+
+
+def _fits(values: Array, bits: int) -> bool:
+    most = 1 << bits - 1
+    return bool(values.min(initial=0) >= -most and values.max(initial=0) < most)
 
 
 def pack_int4(packed: Array, panel: int) -> Array:

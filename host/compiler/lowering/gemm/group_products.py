@@ -141,7 +141,7 @@ def _stored_form(
     ctx: Context, stream: Stream | None, bits: int, short: bool
 ) -> tuple[str, dict[str, int | str]]:
     """The part of a kernel's name, and the macros, that say how weights and scales are stored."""
-    macros: dict[str, int | str] = {"INT4": 1} if bits == 4 else {}
+    macros: dict[str, int | str] = {"INT4": 1} if bits <= 4 else {}
     if stream is None:
         macros |= {"BF16_SCALES": 1} if short else {}
         return f"{'_int4' if bits == 4 else ''}{'_bf16' if short else ''}", macros

@@ -1,4 +1,4 @@
-"""4- and 8-bit weights with a scale per group as one stream of weights and scales.
+"""2-, 4- and 8-bit weights with a scale per group as one stream of weights and scales.
 
 For a row (outlier/grouped_row.c) few prefetches fetch all of a panel, and the kernel adds outliers
 from it while it is in the cache. For several rows (conv/i8_stream.h) a panel is unpacked once.
@@ -17,16 +17,15 @@ from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.prefetch import ahead_of, runs_alone
-from edgekit.host.compiler.lowering.packing import fits_int4
+from edgekit.host.compiler.lowering.packing import fits_int2, fits_int4
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value, Weights
 from edgekit.kb.targets.isa import ByteProduct, Isa
 
 STREAM_SCALES = ("STREAM_F32", "STREAM_BF16", "STREAM_F16")  # numbered as in outlier/stream.h
 _KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16)
-_MOST_DEPTH, _WIDE_VL = 128, 8
+_MOST_DEPTH, _WIDE_VL = {2: 512, 4: 128}, 8  # so that 16-bit sums of a group fit
 _REGISTERS = 32  # that hold the sums of four vectors of columns
 _AT_ONCE = 256  # panels that are packed together
-_FLIP = 0x88  # turns values plus 8 into signed ones
 _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
 
 
@@ -59,7 +58,7 @@ def is_streamed(ctx: Context, node: Node) -> bool:
         return False
     one = ctx.tensor(node.inputs[0]).elements == k
     known = node.inputs[1] in ctx.weights.panels
-    return one or known or isa.i8 is ByteProduct.DOT4_SS or _bits_of(ctx, node) == 4
+    return one or known or isa.i8 is ByteProduct.DOT4_SS or _bits_of(ctx, node) <= 4
 
 
 def _bits_of(ctx: Context, node: Node) -> int:
@@ -81,8 +80,18 @@ def stream_of(ctx: Context, node: Node) -> Stream:
 
 def _bits(isa: Isa, weights: Array, depth: int) -> int:
     """Bits per weight in which the kernel can have them."""
-    halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH
+    quarters = depth % (4 * isa.i8.group) == 0 and depth <= _MOST_DEPTH[2]
+    if quarters and fits_int2(weights):
+        return 2
+    halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH[4]
     return 4 if halves and fits_int4(weights) else 8
+
+
+def _raised_by(isa: Isa, bits: int) -> int:
+    """What is added to values before they are stored: 0 for signed ones."""
+    if bits == 4:
+        return 8 if isa.i8 is ByteProduct.MULL16 else 0
+    return 2 if bits == 2 else 0
 
 
 def grouped_row(
@@ -116,7 +125,7 @@ def grouped_row(
         "groups": groups,
         "group": k // groups,
         "x1": x1,
-        "sums": sums if stream.bits == 4 and isa.i8 is ByteProduct.MULL16 else None,
+        "sums": sums if _raised_by(isa, stream.bits) else None,
         "x_scale": row_scale,
         "x": Value(node.inputs[0] or ""),
         "channel": channel,
@@ -174,11 +183,11 @@ def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bi
     deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
     parts = deep.reshape(n // columns, columns, groups, depth // run, run)
     values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, -1).view(np.uint8)
-    if bits == 4:
-        low, high = np.split(values + np.uint8(8), 2, axis=2)
-        values = low | high << np.uint8(4)
-        if isa.i8 is not ByteProduct.MULL16:
-            values ^= np.uint8(_FLIP)
+    if bits < 8:
+        codes = (values + np.uint8(_raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
+        runs = codes.reshape(*codes.shape[:2], 8 // bits, -1)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+        values = np.bitwise_or.reduce(runs << shifts, axis=2)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
     tail = np.ascontiguousarray(tail).view(np.uint8)
     return np.concatenate([values, tail], axis=2).reshape(n // columns, -1)

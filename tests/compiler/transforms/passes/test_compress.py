@@ -17,6 +17,8 @@ from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of
 from tests.support.outlier_graphs import tied
 from tests.support.places import few_or_all
 
@@ -124,6 +126,23 @@ def test_four_bits_take_half_a_byte(board):
     graph = compress_weights(_layer(w, (9, 384)), "int4")
     held = len(lower(graph, board).lowered.weights)
     assert w.size // 2 <= held < 0.7 * w.size
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize(
+    ("board", "size"),
+    [("rpi5", 32), ("rpi5", 256), ("rpi3", 64), ("orangepi-pc", 256), ("bpi-f3", 32)],
+)
+def test_two_bits_take_a_quarter_of_a_byte(board, size, rows):
+    rng, k = np.random.default_rng(5), 512
+    values = constant(rng.integers(-2, 2, (96, k)), DType.I8)
+    scales = constant(rng.uniform(1, 2, (k // size, 96)).astype(np.float16))
+    op = ops.OutlierFullyConnected(6.0)
+    graph = graph_of([Case(op, (tensor((rows, k)), values, scales))])
+    low = lower(graph, load_board(board)).lowered
+    scaled = 2 * 96 * k // size
+    assert len(low.weights) == -(-(96 * k // 4 + scaled) // 64) * 64 + 4 * 96
+    assert any("int2" in call.kernel.symbol for step in low.steps for call in step.calls)
 
 
 @pytest.mark.parametrize("board", ["local", "rpi5", "rpi3", "orangepi-pc", "bpi-f3"])

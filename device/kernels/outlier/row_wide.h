@@ -1,0 +1,116 @@
+/* group_sums of grouped_row.c for 4 and 2 bits and EK_I8_WIDE16 (RVV). */
+#ifndef EK_OUTLIER_ROW_WIDE_H
+#define EK_OUTLIER_ROW_WIDE_H
+
+#define SUM_UNIT 1.0f
+#define PARTS (8 / BITS)
+#define RUN (GROUPS / PARTS)
+#define TWO ((NV + 1) / 2)
+/* Steps whose sums fit 16 bits, by -127..127: of two values -8..7 each, or of four, 0..3 and one of
+ * them 0..12. */
+#define MOST 16
+
+/* Keeps the compiler, which knows no latencies, from computing one value after the other. */
+#define TOGETHER(a, b, c, d) __asm__ volatile("" : "+vr"(a), "+vr"(b), "+vr"(c), "+vr"(d))
+
+EK_INLINE i8_two16 products(pairs v, const int8_t *x) {
+    return vcast((i8_signed8)v, i8_two16) * vcast(*x - (i8_signed8){0}, i8_two16);
+}
+
+#if BITS == 4
+EK_INLINE pairs part_of(pairs all, const int part) {
+    return (pairs)((i8_signed8)(part ? all : all << 4) >> 4);
+}
+
+EK_INLINE i8_two16 sum_of(i8_two16 s[PARTS][TWO], int j) {
+    return s[0][j] + s[1][j];
+}
+
+/* Two steps of two vectors each; s: sums of low halves, of high ones. */
+EK_INLINE void two_steps(i8_two16 s[PARTS][TWO], const int8_t *x, const uint8_t *w) {
+    pairs low[4], high[4];
+    EK_UNROLL
+    for (int i = 0; i < 4; i++)
+        low[i] = pairs_at(w + i * 2 * EK_VL);
+    TOGETHER(low[0], low[1], low[2], low[3]);
+    EK_UNROLL
+    for (int i = 0; i < 4; i++)
+        high[i] = (pairs)((i8_signed8)low[i] >> 4), low[i] <<= 4;
+    TOGETHER(low[0], low[1], low[2], low[3]);
+    TOGETHER(high[0], high[1], high[2], high[3]);
+    EK_UNROLL
+    for (int i = 0; i < 4; i++)
+        low[i] = (pairs)((i8_signed8)low[i] >> 4);
+    TOGETHER(low[0], low[1], low[2], low[3]);
+    EK_UNROLL
+    for (int i = 0; i < 4; i++) {
+        s[0][i % 2] += products(low[i], x + i / 2);
+        s[1][i % 2] += products(high[i], x + HALF + i / 2);
+    }
+}
+#else
+/* Values plus 2; the second ones of their bytes times 4, which saves a shift. */
+EK_INLINE pairs part_of(pairs all, const int part) {
+    return part == 1 ? all & 0x0c : part == 3 ? all >> 6 : all >> 2 * part & 3;
+}
+
+EK_INLINE i8_two16 sum_of(i8_two16 s[PARTS][TWO], int j) {
+    return s[0][j] + (s[1][j] >> 2) + s[2][j] + s[3][j];
+}
+
+/* Two steps of two vectors each; s: sums of each quarter. */
+EK_INLINE void two_steps(i8_two16 s[PARTS][TWO], const int8_t *x, const uint8_t *w) {
+    pairs all[4], part[4];
+    EK_UNROLL
+    for (int i = 0; i < 4; i++)
+        all[i] = pairs_at(w + i * 2 * EK_VL);
+    TOGETHER(all[0], all[1], all[2], all[3]);
+    EK_UNROLL
+    for (int q = 0; q < 4; q++) {
+        EK_UNROLL
+        for (int i = 0; i < 4; i++)
+            part[i] = part_of(all[i], q);
+        TOGETHER(part[0], part[1], part[2], part[3]);
+        EK_UNROLL
+        for (int i = 0; i < 4; i++)
+            s[q][i % 2] += products(part[i], x + q * QUARTER + i / 2);
+    }
+}
+#endif
+
+EK_INLINE void one_step(const int nv, i8_two16 s[PARTS][TWO], const int8_t *x, const uint8_t *w) {
+    EK_UNROLL
+    for (int j = 0; j < (nv + 1) / 2; j++) {
+        pairs all = {0}; /* the last vector of an odd number is alone */
+        memcpy(&all, w + j * 2 * EK_VL, 2 * j + 1 < nv ? 2 * EK_VL : EK_VL);
+        EK_UNROLL
+        for (int part = 0; part < PARTS; part++)
+            s[part][j] += products(part_of(all, part), x + part * RUN);
+    }
+}
+
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+    i8_two all[TWO] = {0};
+    for (long from = 0; from < RUN; from += MOST) {
+        const long until = ek_min(from + MOST, RUN);
+        i8_two16 s[PARTS][TWO] = {0};
+        long p = from;
+        for (; nv == 4 && p + 4 <= until; p += 4, w += 4 * nv * EK_VL) {
+            two_steps(s, x + p, w);
+            two_steps(s, x + p + 2, w + 2 * nv * EK_VL);
+        }
+        for (; p < until; p++, w += nv * EK_VL)
+            one_step(nv, s, x + p, w);
+        EK_UNROLL
+        for (int j = 0; j < (nv + 1) / 2; j++)
+            all[j] += vcast(sum_of(s, j), i8_two);
+    }
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        const i8_two both = all[j / 2];
+        to[j] = j % 2 ? __builtin_shufflevector(both, both, 8, 9, 10, 11, 12, 13, 14, 15)
+                      : __builtin_shufflevector(both, both, 0, 1, 2, 3, 4, 5, 6, 7);
+        to[j] -= vi_splat(BITS == 2 ? 2 * sum : 0);
+    }
+}
+#endif
