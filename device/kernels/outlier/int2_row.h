@@ -6,12 +6,28 @@
 #define SUM_UNIT 1.0f
 _Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
 
+/* Keeps the compiler from computing one vector after the other on a core in order, where each would
+ * wait for its operand. */
+#if EK_IN_ORDER
+#define TOGETHER(nv, v)                                                                            \
+    if ((nv) == 4)                                                                                 \
+    __asm__ volatile("" : "+w"((v)[0]), "+w"((v)[NV > 1]), "+w"((v)[NV > 2 ? 2 : 0]),            \
+                     "+w"((v)[NV > 3 ? 3 : 0]))
+#else
+#define TOGETHER(nv, v) ((void)0)
+#endif
+
 #if EK_I8 == EK_I8_DOT4_SS
+/* The values of a quarter in their bytes. */
+EK_INLINE vi quarter_of(pairs all, const int q) {
+    return (vi)(q == 3 ? all >> 6 : all & (uint8_t)(3 << 2 * q));
+}
+
 EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
-    vi fours[NV], sixteens[NV];
+    vi s[3][NV]; /* times 1, 4 and 16 */
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] = vi_splat(-2 * sum), fours[j] = sixteens[j] = vi_splat(0);
+        s[0][j] = vi_splat(-2 * sum), s[1][j] = s[2][j] = vi_splat(0);
     for (long p = 0; p < QUARTER; p += I8_STEP) {
         const int steps = (int)ek_min(EK_VL, (QUARTER - p) / I8_GROUP), bytes = nv * EK_VL * 4;
         vi of[4];
@@ -19,21 +35,38 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
         for (int q = 0; q < 4; q++)
             of[q] = i8_vector(x + q * QUARTER + p);
         prefetch(w, steps * bytes);
+        pairs next[NV];
         EK_UNROLL
-        for (int l = 0; l < steps; l++, w += bytes) {
+        for (int j = 0; j < nv; j++)
+            next[j] = pairs_at(w + j * 16);
+        EK_UNROLL
+        for (int l = 0; l < steps; l++) {
+            pairs all[NV];
+            w += bytes;
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
-                const pairs all = pairs_at(w + j * 16);
-                to[j] = vi_dot4(to[j], vi_splat(of[0][l]), (vi)(all & 3));
-                fours[j] = vi_dot4(fours[j], vi_splat(of[1][l]), (vi)(all & 0x0c));
-                sixteens[j] = vi_dot4(sixteens[j], vi_splat(of[2][l]), (vi)(all & 0x30));
-                to[j] = vi_dot4(to[j], vi_splat(of[3][l]), (vi)(all >> 6));
+                all[j] = next[j];
+                if (l + 1 < steps)
+                    next[j] = pairs_at(w + j * 16);
+            }
+            TOGETHER(nv, next);
+            EK_UNROLL
+            for (int q = 0; q < 4; q++) {
+                vi part[NV];
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    part[j] = quarter_of(all[j], q);
+                TOGETHER(nv, part);
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    s[q % 3][j] = vi_dot4(s[q % 3][j], vi_splat(of[q][l]), part[j]);
+                TOGETHER(nv, s[q % 3]);
             }
         }
     }
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] += (fours[j] >> 2) + (sixteens[j] >> 4);
+        to[j] = s[0][j] + (s[1][j] >> 2) + (s[2][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
 EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {

@@ -62,7 +62,7 @@ EK_INLINE vi stream_values_at(const uint8_t *w, const int bits, const stream_pla
     const int32_t middle = 1 << (bits - 1), flip = stream_is_raised(bits) ? 0 : middle;
 #if I8_GROUP == 4
     const vu found = (vu)i8_vector(w) >> (8 * of->part + of->shift);
-    return ((vi)found & ((1 << bits) - 1) ^ flip) - middle;
+    return (((vi)found & ((1 << bits) - 1)) ^ flip) - middle;
 #else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++) {
