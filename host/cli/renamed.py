@@ -86,7 +86,7 @@ OPTIONS = (
     ("--whole", "--entire-program"),
 )
 GONE = {
-    "--activations": "--activations was removed: --weights int8 or int4 is enough",
+    "--activations": "--activations was removed: --weights is enough",
     "--order": "--order is now an option of edgekit compile only",
     "--random-seed": "--random-seed is now an option of edgekit compile only",
 }

@@ -1,4 +1,4 @@
-"""Fits scales, roundings, biases and outlier thresholds of 8- and 4-bit weights to samples."""
+"""Fits scales, roundings, biases and outlier thresholds of quantized weights to samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compresses weights to 8 or 4 bits; activations are quantized at run time, except outliers."""
+"""Compresses weights to 8, 4 or 2 bits; activations are quantized at run time, except outliers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from edgekit.host.compiler.transforms.passes.weight_scales import (
 from edgekit.host.errors import InputError
 
 THRESHOLD = 6.0
-_SLICES = (128, 64, 32)  # values of k per 4-bit weight scale: the first that divides k
+# Values of k per weight scale: the first that divides k.
+_SLICES = (128, 64, 32)
+_SLICES_OF_TWO_BITS = (64, 32)
 _TABLE_SLICES = (16,)  # the same for rows of tables, whose scales take a byte
 _LEAST_CHANNELS = 64  # with fewer, quantizing an image costs as much as byte products save
 _MOST_CHANNELS = 1 << 17  # with more, sums of byte products overflow 32 bits
@@ -36,9 +38,10 @@ def compress_weights(
     1x1 convolutions with at least 64 channels and embedding tables with rows of at least 64 values.
 
     Weights have a scale per output and slice of k. A slice has `group_size` values; by default
-    8-bit weights (-127 to 127) have a single slice, 4-bit weights (-8 to 7) several. Tables work
-    the same, with slices of 16 for 4 bits. Operators named in `eight` get 8 bits whatever `bits`
-    is, with slices as for 4. Raises InputError for a group size that does not divide some k.
+    8-bit weights (-127 to 127) have a single slice, 4-bit (-8 to 7) and 2-bit weights (-2 to 1)
+    several. Tables work the same, with slices of 16 and never less than 4 bits. Operators named in
+    `eight` get 8 bits whatever `bits` is, with slices as for 4. Raises InputError for a group size
+    that does not divide some k.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(
@@ -109,6 +112,7 @@ def _compress_table(
     """Compress a table that is gathered by a computed index. It shares its data with a product by
     the same table (a language model's last layer) if both have 8 bits and a scale per row."""
     assert isinstance(node.op, ops.Gather)
+    bits = "int4" if bits == "int2" else bits
     table, indices = (graph.tensors[name or ""] for name in node.inputs)
     fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
     if table.data is None or indices.data is not None or not fits:
@@ -166,10 +170,11 @@ def matrix_of(graph: Graph, node: Node) -> Array | None:
 def _quantize_matrix(
     weights: Array, bits: WeightBits, group_size: int | None
 ) -> tuple[Array, Array]:
-    """Quantize to s8 [n, k] and scales [slices, n], without clipping: an outlier may meet any
-    weight."""
+    """Quantize to s8 [n, k] and scales [slices, n], without clipping, since an outlier may meet
+    any weight; but 2 bits would then hold little else than the largest weights."""
     k = weights.shape[1]
-    usual = next((size for size in _SLICES if k % size == 0), k) if bits == "int4" else k
-    depth = group_size or usual
-    scale = whole_scales_of(weights, depth, MOST[bits])
+    sizes = {"int8": (), "int4": _SLICES, "int2": _SLICES_OF_TWO_BITS}[bits]
+    depth = group_size or next((size for size in sizes if k % size == 0), k)
+    of = scales_of if bits == "int2" else whole_scales_of
+    scale = of(weights, depth, MOST[bits])
     return rounded(weights, scale, MOST[bits]), np.ascontiguousarray(scale.T)

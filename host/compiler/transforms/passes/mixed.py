@@ -1,4 +1,4 @@
-"""Mixed precision: 4-bit weights, with 8 bits where needed to reach an accuracy target."""
+"""Mixed precision: weights of few bits, with 8 where needed to reach an accuracy target."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def mixed(
 def mixed_note(made: Mixed, target: float) -> str:
     """Describe which operators have 8 bits."""
     if not made.eight:
-        return f"all weights have 4 bits, which meets the target of {target:g}"
+        return f"all weights have few bits, which meets the target of {target:g}"
     note = f"weights have 8 bits in {len(made.eight)} of {made.few} operators: "
     note += ", ".join(made.eight)
     missed = f"; the target of {target:g} is not met: give other samples, or keep floats"

@@ -15,6 +15,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
+from edgekit.host.compiler.transforms.passes.weight_scales import MOST
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
@@ -48,7 +49,7 @@ def _activations(rows: int, k: int) -> Array:
     return x
 
 
-@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2)])
+@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2), ("int2", 0.5)])
 @pytest.mark.parametrize("matmul", [False, True])
 def test_products_stay_close(bits, error, matmul):
     w = np.random.default_rng(0).standard_normal((48, 96)).astype(np.float32)
@@ -60,7 +61,7 @@ def test_products_stay_close(bits, error, matmul):
     made = evaluate(after, inputs).outputs["y"]
     assert _relative(made, evaluate(graph, inputs).outputs["y"]) < error
     stored = after.tensors[after.nodes[0].inputs[1]]
-    assert stored.dtype is DType.I8 and stored.data.max() <= (127 if bits == "int8" else 7)
+    assert stored.dtype is DType.I8 and stored.data.max() <= MOST[bits]
 
 
 def test_without_outliers_it_is_plain_int8():
