@@ -10,6 +10,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
@@ -19,7 +20,7 @@ from tests.support.kernel_runs import check as check_graph
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
-from tests.support.outlier_graphs import tied
+from tests.support.outlier_graphs import tied, with_shared_tables
 
 pytestmark = pytest.mark.cross
 # Rows, outputs, inputs, values per scale.
@@ -62,6 +63,29 @@ def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp
         np.testing.assert_array_equal(rows[1][i], want["row"])
     deep = 80  # 70, rounded up to any core's step; scales and biases take three words
     assert (folder / "weights.bin").stat().st_size < 1003 * (deep + 20)
+
+
+@pytest.mark.parametrize("board", cores("a57", "a76", "a7", *RVV))
+def test_rows_are_picked_from_the_weights_that_a_product_streams(board, virtual_board, tmp_path):
+    rng, rows, k, group, parts = np.random.default_rng(2), 83, 256, 64, []
+    indices = np.array([0, 5, 63, 64, 82, -1, 500], np.int32)
+    for most, kept in ((2, np.float16), (8, np.float32), (128, np.float16)):
+        table = constant(rng.integers(1 - most, most, (rows, k)), DType.I8)
+        scale = rng.uniform(0.5, 1, (rows, k // group)).astype(kept).astype(np.float32)
+        parts.append(
+            Case(ops.GatherQuantized(), (table, constant(indices, DType.I32), constant(scale)))
+        )
+        by = tensor((1, k)), table, constant(np.ascontiguousarray(scale.T))
+        parts.append(Case(ops.OutlierFullyConnected(0.95), by))
+    graph, profile = with_shared_tables(graph_of(parts)), load_board(board)
+    low = lower(graph, profile).lowered
+    streams = [c.kernel.symbol for s in low.steps for c in s.calls if "stream" in c.kernel.symbol]
+    assert len(streams) == (0 if board == "rv64gcv-zvl512b" else 3)
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build_graph(graph, profile, tmp_path / "release")
+    made = virtual_board(board).run(folder, cases, tmp_path)
+    check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)
 
 
 @pytest.mark.parametrize("board", cores("a57", "a76", "a7", *RVV))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
@@ -33,8 +35,8 @@ def layer(rng: Rng) -> Case:
 
 
 def rows(rng: Rng) -> Case:
-    """One row, or a few, by 2-, 4- and 8-bit weights in groups: even and odd numbers of them, and of
-    columns; scales that bfloat16 holds, those that f16 holds, and others."""
+    """One row, or a few, by 2-, 4- and 8-bit weights in groups: even and odd numbers of them, and
+    of columns; scales that bfloat16 holds, those that f16 holds, and others."""
     group, slices = pick(rng, (16, 32, 64, 128, 40, 256)), pick(rng, (1, 2, 3, 4, 7))
     n, k = pick(rng, (1, 4, 17, 33, 64, 70)), group * slices
     least, most = ((-2, 2), (-8, 8), (-127, 128))[rng.integers(3)]
@@ -139,3 +141,14 @@ def tied(words: int, run: int, matmul: bool = False) -> Graph:
     )
     by_name = {t.name: t for t in tensors}
     return Graph("tied", by_name, nodes, ("token", "hidden"), ("logits", "row"))
+
+
+def with_shared_tables(graph: Graph) -> Graph:
+    """Gathers of quantized rows, each with a product after it, which then has the same weights."""
+    nodes = list(graph.nodes)
+    for i in range(1, len(nodes), 2):
+        x, _, *rest = nodes[i].inputs
+        nodes[i] = replace(nodes[i], inputs=(x, nodes[i - 1].inputs[0], *rest))
+    used = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+    tensors = {name: t for name, t in graph.tensors.items() if name in used}
+    return replace(graph, tensors=tensors, nodes=tuple(nodes))

@@ -1,7 +1,8 @@
 /* Gathers rows of quantized values, or of f16, as floats. Compile-time parameters: NAME, EK_SIMD,
  * TI (type of indices), INT4: two values per byte, PACKED: number of a row's values that are
- * adjacent in the packed weights of a product, FROM_F16, and SCALE_BITS (32, 16 or 8; 0 for f16).
- */
+ * adjacent in the packed weights of a product, STREAM: bits per value of weights that a product
+ * streams (outlier/grouped_row.h) with GROUPS and SCALES, FROM_F16, and SCALE_BITS (32, 16 or 8; 0
+ * for f16 and STREAM). */
 #include "gather_quantized.h"
 #include "../elementwise/half.h"
 
@@ -40,6 +41,36 @@ static void widen(const ek_gather_quantized_args *a, long at, long from, long un
     const int8_t *row = (const int8_t *)a->table + start * a->depth + (at - start) * PACKED;
     for (long i = from; i < until; i++)
         y[i] = (float)row[i / PACKED * step + I8_PLACE(i % PACKED)] * scale;
+}
+#elif defined STREAM
+#define MR 1
+#define NV 1
+#include "../gemm/i8_tile.h"
+#include "../outlier/stream.h"
+static float stream_scale(const uint8_t *p) {
+    uint32_t bits = 0;
+    memcpy(&bits, p, (size_t)stream_scale_bytes(SCALES));
+    if (SCALES == STREAM_F16)
+        return ek_float_of_half((uint16_t)bits);
+    return ek_float_of_bits(SCALES == STREAM_BF16 ? bits << 16 : bits);
+}
+
+/* Row `at` is a column of its panel; the last panel may be narrower. */
+static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,
+                  float *y) {
+    const long start = at / a->columns * a->columns, column = at - start;
+    const long width = ek_min(a->columns, a->padded - start), groups = a->run / a->group;
+    const uint8_t *w = (const uint8_t *)a->table +
+                       start * groups * stream_block(1, GROUPS, STREAM, SCALES) +
+                       from / a->group * stream_block(width, GROUPS, STREAM, SCALES);
+    const int middle = 1 << (STREAM - 1), flip = stream_is_raised(STREAM) ? 0 : middle;
+    scale = stream_scale(w + stream_values(width, GROUPS, STREAM) +
+                         column * stream_scale_bytes(SCALES));
+    for (long i = from; i < until; i++) {
+        const stream_place of = stream_place_of(i - from, GROUPS, STREAM);
+        const int byte = w[(of.step * width + column) * I8_GROUP + of.part];
+        y[i] = (float)((((byte >> of.shift) & ((1 << STREAM) - 1)) ^ flip) - middle) * scale;
+    }
 }
 #else
 static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,

@@ -187,6 +187,20 @@ def packed_rows(ctx: Context, table: str) -> PackedRows | None:
     return None
 
 
+def streamed_rows(ctx: Context, table: str, scale: Array) -> tuple[Stream, int] | None:
+    """Locates the rows of a quantized table, with their scales [rows, groups], in the stream of a
+    product by it; and the number of its columns, padded.
+
+    Returns None if no product streams the table with these scales.
+    """
+    for node in ctx.graph.nodes:
+        if not isinstance(node.op, OutlierFullyConnected) or node.inputs[1] != table:
+            continue
+        if is_streamed(ctx, node) and np.array_equal(ctx.constant(node, 2, "scales").T, scale):
+            return stream_of(ctx, node), round_up(len(scale), ctx.isa.vl)
+    return None
+
+
 def _store_parts(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
     """Stores the weights of a product; returns their location and the bytes per part."""
     size = round_up(made.parts[0].weights.nbytes, ALIGN)

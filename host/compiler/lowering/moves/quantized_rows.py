@@ -8,7 +8,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
+from edgekit.host.compiler.lowering.gemm.outlier import packed_rows, streamed_rows
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.narrow import Narrow
 from edgekit.host.compiler.lowering.packing import pack_int4
@@ -23,6 +23,8 @@ def lower_gather_quantized(ctx: Context, node: Node) -> list[KernelCall]:
     rows are read from the packed weights. Other tables with values in [-8, 7] are stored two per
     byte if rows have even length.
     """
+    if call := _gather_streamed(ctx, node):
+        return [call]
     table = ctx.constant(node, 0, "table")
     scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
     indices = ctx.tensor(node.inputs[1])
@@ -57,6 +59,39 @@ def lower_gather_quantized(ctx: Context, node: Node) -> list[KernelCall]:
         **macros,
     )
     return [KernelCall(kernel, fields, indices.elements, max(1, 4096 // run))]
+
+
+def _gather_streamed(ctx: Context, node: Node) -> KernelCall | None:
+    """A gather of rows from the weights that a product streams, which have the scales, too."""
+    indices, (rows, run) = ctx.tensor(node.inputs[1]), ctx.constant(node, 0, "table").shape
+    scale = ctx.constant(node, 2, "scales")
+    found = streamed_rows(ctx, str(node.inputs[0]), scale)
+    if found is None:
+        return None
+    stream, padded = found
+    fields: dict[str, Field] = {
+        "size": rows,
+        "run": run,
+        "group": run // scale.shape[1],
+        "table": stream.at,
+        "columns": stream.columns,
+        "padded": padded,
+        "indices": operand_of(ctx, indices),
+        "y": Value(node.outputs[0]),
+    }
+    kind = stream.scales.removeprefix("STREAM_").lower()
+    kernel = ctx.kernel(
+        f"gather_stream_int{stream.bits}_{stream.depth}_{kind}_{indices.dtype.value}",
+        "layout/gather_quantized.c",
+        "layout/gather_quantized.h",
+        "ek_gather_quantized_args",
+        TI=C_NAMES[indices.dtype],
+        SCALE_BITS=0,
+        STREAM=stream.bits,
+        GROUPS=stream.depth,
+        SCALES=stream.scales,
+    )
+    return KernelCall(kernel, fields, indices.elements, max(1, 4096 // run))
 
 
 def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[KernelCall]:

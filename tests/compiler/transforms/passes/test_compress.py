@@ -20,7 +20,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of
-from tests.support.outlier_graphs import tied
+from tests.support.outlier_graphs import tied, with_shared_tables
 from tests.support.places import few_or_all
 
 _MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers with 8 bits per row
@@ -144,6 +144,18 @@ def test_two_bits_take_a_quarter_of_a_byte(board, size, rows):
     scaled = 2 * 96 * k // size
     assert len(low.weights) == -(-(96 * k // 4 + scaled) // 64) * 64 + 4 * 96
     assert any("int2" in call.kernel.symbol for step in low.steps for call in step.calls)
+
+
+@pytest.mark.parametrize("board", ["rpi5", "rpi3", "orangepi-pc", "bpi-f3"])
+def test_a_table_that_a_product_streams_is_stored_once(board):
+    rng, rows, k, size = np.random.default_rng(5), 96, 512, 32
+    table = constant(rng.integers(-8, 8, (rows, k)), DType.I8)
+    scale = rng.uniform(1, 2, (rows, k // size)).astype(np.float16).astype(np.float32)
+    pick = Case(ops.GatherQuantized(), (table, tensor((1,), DType.I32), constant(scale)))
+    by = tensor((1, k)), table, constant(np.ascontiguousarray(scale.T))
+    graph = with_shared_tables(graph_of([pick, Case(ops.OutlierFullyConnected(6.0), by)]))
+    weights = lower(graph, load_board(board)).lowered.weights
+    assert len(weights) == rows * k // 2 + 2 * rows * k // size + 4 * rows
 
 
 @pytest.mark.parametrize("board", ["local", "rpi5", "rpi3", "orangepi-pc", "bpi-f3"])
