@@ -44,6 +44,10 @@ _WORDS = [
     *("▁", "<0x41>", "\x00", " kernels'", "1st", "a  b", "\n\n ", " \n", "…", "€5"),
 ]
 _SPECIAL = ("<|end|>", "<|user|>")
+_AROUND = [
+    *("the <|end|> cat", "a\n <|user|>\u3000 b", " <|end|> <|user|> ", "x <|end|>\x1c<|user|> y"),
+    *("<|user|>\t\n<|end|>\u2009the", "\x85<|end|>\u200b <|end|>", "  <|user|>  <|user|>  "),
+]
 _PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -103,7 +107,11 @@ def _specs() -> dict[str, BpeSpec]:
     made = {split: replace(_of_bytes(), split=split) for split in ("gpt2", "digits")}
     made["llama3"] = replace(_of_bytes(), split="llama3", whole=True)
     made["qwen2"] = replace(_of_bytes(), split="qwen2", composed=True)
-    return {**made, "marks": _of_marks(), "marks, no space": replace(_of_marks(), space=NEVER)}
+    made["gpt2, stripping"] = replace(made["gpt2"], left=made["gpt2"].special[:1])
+    made["llama3, stripping"] = replace(made["llama3"], right=made["gpt2"].special)
+    marks = _of_marks()
+    made["marks, stripping"] = replace(marks, left=marks.special, right=marks.special[:1])
+    return {**made, "marks": marks, "marks, no space": replace(marks, space=NEVER)}
 
 
 def _random_text(rng: random.Random) -> str:
@@ -121,7 +129,7 @@ def _random_text(rng: random.Random) -> str:
 
 def _texts(count: int, seed: int = 0) -> list[str]:
     rng = random.Random(seed)
-    return ["", " ", *_WORDS, *(_random_text(rng) for _ in range(count))]
+    return ["", " ", *_WORDS, *_AROUND, *(_random_text(rng) for _ in range(count))]
 
 
 @pytest.mark.parametrize("name", _specs())
@@ -205,7 +213,7 @@ def test_a_damaged_tokenizer_is_one_line(change: dict[str, Any], said: str) -> N
 
 def _library(spec: BpeSpec) -> Any:
     """The same tokenizer of the library."""
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     number = {piece: i for i, piece in enumerate(spec.pieces)}
     if spec.kind == MARKS:
@@ -235,7 +243,12 @@ def _library(spec: BpeSpec) -> Any:
         made.pre_tokenizer = pre_tokenizers.Sequence([*first, level])
         if spec.composed:
             made.normalizer = normalizers.NFC()
-    made.add_special_tokens(list(_SPECIAL))
+    made.add_special_tokens(
+        [
+            AddedToken(piece, lstrip=number[piece] in spec.left, rstrip=number[piece] in spec.right)
+            for piece in _SPECIAL
+        ]
+    )
     return made
 
 

@@ -48,6 +48,11 @@ SPLITS: Dict[str, Tuple[str, ...]] = {
     "llama3": (_NEWER % "3",),
     "qwen2": (_NEWER % "1",),
 }
+# Of Unicode's property White_Space; what Python takes for spaces besides separates no tokens.
+_SPACES = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
+    "\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 _OF_UNIGRAM = ("none", "marks", "spaces")  # see `marked_words`
 
 
@@ -62,7 +67,8 @@ class BpeSpec(Record):
     behind special tokens). `whole`: a word that is a piece is not split. `unknown` stands for
     characters without pieces or bytes, -1 if these are left out. `composed`: texts are first
     brought into Unicode's form NFC, or, for UNIGRAM, go through `steps`, of which some
-    replace `characters`, a CharacterMap in base64.
+    replace `characters`, a CharacterMap in base64. Spaces before the special tokens `left` and
+    behind `right` belong to these.
     """
 
     kind: str
@@ -79,12 +85,14 @@ class BpeSpec(Record):
     composed: bool = False
     steps: Tuple[Tuple[str, ...], ...] = ()
     characters: str = ""
+    left: Tuple[int, ...] = ()
+    right: Tuple[int, ...] = ()
 
 
 def bpe_of(raw: object, where: str) -> BpeSpec:
     """Checks the part of a release's file."""
-    given = keys_of(raw, where, BpeSpec.field_names[:-2], BpeSpec.field_names[-2:])
-    keys = {"steps": [], "characters": "", **given}
+    given = keys_of(raw, where, BpeSpec.field_names[:-4], BpeSpec.field_names[-4:])
+    keys = {"steps": [], "characters": "", "left": [], "right": [], **given}
     splits = _OF_UNIGRAM if keys["kind"] == UNIGRAM else (*SPLITS,)
     for name, known in (("kind", (BYTES, MARKS, UNIGRAM)), ("split", splits),
                         ("space", (NEVER, FIRST, ALWAYS))):  # fmt: skip
@@ -92,7 +100,7 @@ def bpe_of(raw: object, where: str) -> BpeSpec:
             raise bad(f"{where}.{name}", " or ".join(known), keys[name])
     pieces = _all(keys["pieces"], f"{where}.pieces", str)
     last = len(pieces) - 1
-    for name in ("merges", "special", "hidden", "before"):
+    for name in ("merges", "special", "hidden", "before", "left", "right"):
         for number in _all(keys[name], f"{where}.{name}", int):
             integer(number, f"{where}.{name}", 0, last)
     scores = _all(keys["scores"], f"{where}.scores", float)
@@ -109,7 +117,7 @@ def bpe_of(raw: object, where: str) -> BpeSpec:
         keys["kind"], keys["split"], pieces, tuple(keys["merges"]), scores,
         tuple(keys["special"]), tuple(keys["hidden"]), tuple(keys["before"]), keys["space"],
         keys["whole"], integer(keys["unknown"], f"{where}.unknown", -1, last),
-        keys["composed"], steps, keys["characters"],
+        keys["composed"], steps, keys["characters"], tuple(keys["left"]), tuple(keys["right"]),
     )  # fmt: skip
 
 
@@ -166,6 +174,7 @@ class Bpe:
         unigram = Unigram(plain, spec.scores, self._of_unknown) if spec.kind == UNIGRAM else None
         self._split_word = unigram.pieces if unigram else self._joined
         self._hidden = frozenset(spec.hidden)
+        self._left, self._right = frozenset(spec.left), frozenset(spec.right)
         self._known: Dict[str, Tuple[int, ...]] = {}  # words that were split before
 
     def tokens(self, value: str) -> List[int]:
@@ -178,17 +187,22 @@ class Bpe:
         found: List[int] = []
         plain: List[str] = []
 
-        def end_plain() -> None:
+        def end_plain(following: int = -1) -> None:
             text = "".join(plain)
             plain.clear()
+            if found and found[-1] in self._right:  # plain texts have no special tokens
+                text = text.lstrip(_SPACES)
+            if following in self._left:
+                text = text.rstrip(_SPACES)
             if text:
                 found.extend(self._of_plain(text, first=not found))
 
         for value, special in parts:
             for at, part in enumerate(self._special.split(value) if special else [value]):
                 if at % 2:
-                    end_plain()
-                    found.append(self._numbers[part])
+                    number = self._numbers[part]
+                    end_plain(number)
+                    found.append(number)
                 else:
                     plain.append(part)
         end_plain()

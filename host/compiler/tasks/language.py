@@ -75,6 +75,7 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     special = tuple(i for i, kind in enumerate(kinds) if kind in (_CONTROL, _OWN) and pieces[i])
     hidden = tuple(i for i, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED))
     first = about.get(f"{_PREFIX}bos_token_id")
+    strips = {"left": _stripping(about, "lstrip"), "right": _stripping(about, "rstrip")}
     if model in ("llama", "t5"):
         scores = about.get(f"{_PREFIX}scores", [])
         if not isinstance(scores, list) or len(scores) != len(pieces):
@@ -86,7 +87,8 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
         return BpeSpec(
             UNIGRAM if model == "t5" else MARKS, "none", pieces, (), tuple(map(float, scores)),
             special, hidden, before, ALWAYS if spaced else NEVER,
-            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1, **steps,
+            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1,
+            **strips, **steps,
         )  # fmt: skip
     name = about.get(f"{_PREFIX}pre", "gpt2")
     if name not in _SPLITS:
@@ -99,8 +101,16 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     merges = _merges(_texts(about, "merges"), pieces)
     return BpeSpec(
         BYTES, split, pieces, merges, (), special, hidden, before,
-        whole=split in _WHOLE, composed=split in _COMPOSED,
+        whole=split in _WHOLE, composed=split in _COMPOSED, **strips,
     )  # fmt: skip
+
+
+def _stripping(about: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """The tokens to which spaces belong, in a file that `edgekit compile FOLDER` wrote."""
+    found = about.get(f"{_PREFIX}{key}", [])
+    if not isinstance(found, list) or not all(type(each) is int for each in found):
+        raise InputError(f"{_PREFIX}{key}: expected a list of numbers, found {found!r:.40}")
+    return tuple(found)
 
 
 def _steps(about: Mapping[str, Any]) -> dict[str, Any]:

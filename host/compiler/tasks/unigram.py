@@ -48,8 +48,14 @@ def unigram_spec(about: Mapping[str, Any], before: tuple[int, ...] = ()) -> BpeS
     return BpeSpec(
         UNIGRAM, split, tuple(pieces), (), tuple(scores), tuple(sorted(added)),
         tuple(sorted(hidden)), before, space, unknown=unknown, steps=tuple(steps),
-        characters=characters,
+        characters=characters, left=stripping(added, "lstrip"), right=stripping(added, "rstrip"),
     )  # fmt: skip
+
+
+def stripping(added: Mapping[int, Any], key: str) -> tuple[int, ...]:
+    """The added tokens of a tokenizer.json to which spaces belong: before them (lstrip), or behind
+    them (rstrip)."""
+    return tuple(sorted(i for i, each in added.items() if each.get(key)))
 
 
 def sentencepiece_steps(characters: bytes, trims: bool) -> dict[str, Any]:

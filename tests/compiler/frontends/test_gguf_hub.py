@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.device.runtime.agent.bpe import Bpe
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.frontends.gguf.hub import convert, is_decoder_folder
-from edgekit.host.compiler.tasks.language import language_file
+from edgekit.host.compiler.tasks.language import bpe_spec, language_file
 from edgekit.host.errors import InputError
 from tests.compiler.frontends.test_gguf import stepped
 from tests.support.gguf_files import WORDS, Array, Model, logits_of, random_model
@@ -135,6 +136,18 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
     assert len(spec["tokenizer"]["merges"]) == 6 and spec["tokenizer"]["split"] == "digits"
     assert spec["tokenizer"]["before"] == [WORDS - 2] and spec["ends"] == [WORDS - 1]
     assert about["tokenizer.chat_template"] == "{{ messages }}"
+
+
+def test_spaces_that_belong_to_a_token_are_known(tmp_path: Path) -> None:
+    folder = hub_folder(tmp_path / "llm", random_model())
+    document = _tokenizer()
+    document["added_tokens"][0]["lstrip"] = document["added_tokens"][1]["rstrip"] = True
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    convert(folder, tmp_path / "m.gguf")
+    spec = bpe_spec(read_gguf(tmp_path / "m.gguf").about)
+    assert (spec.left, spec.right) == ((WORDS - 2,), (WORDS - 1,))
+    tokens = Bpe(spec).tokens("A <s> A</s> A")
+    assert tokens == [32, WORDS - 2, *Bpe(spec).tokens(" A"), WORDS - 1, 32]
 
 
 def test_marks_for_spaces_have_the_ranks_of_merges_as_scores(tmp_path: Path) -> None:

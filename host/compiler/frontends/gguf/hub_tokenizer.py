@@ -73,6 +73,9 @@ def _values(about: Mapping[str, Any]) -> dict[str, Any]:
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
     made: dict[str, Any] = {f"{_PREFIX}tokens": pieces, f"{_PREFIX}token_type": kinds}
     made[f"{_PREFIX}add_bos_token"] = _begins(about.get("post_processor"))
+    for key in ("lstrip", "rstrip"):  # GGUF has no names for them
+        if found := sorted(i for i, each in added.items() if each.get(key)):
+            made[f"{_PREFIX}{key}"] = found
     splits = [*_flat(about.get("pre_tokenizer"), "pretokenizers")]
     if any(each["type"] == "ByteLevel" for each in splits):
         merges = [f"{a} {b}" for a, b in pairs]
