@@ -167,6 +167,11 @@ def _value(name: str, block: bytes, i: int) -> float:
         return d * _IQ4[block[2 + rest] >> part & 15]
     if name == "TQ2_0":
         return _half(block, 64) * ((block[i // 128 * 32 + i % 32] >> i % 128 // 32 * 2 & 3) - 1)
+    if name == "TQ1_0":
+        first, width, at = (0, 32, 0) if i < 160 else (160, 16, 32) if i < 240 else (240, 4, 48)
+        power = 3 ** ((i - first) // width)
+        digit = (block[at + (i - first) % width] * power & 255) * 3 >> 8
+        return _half(block, 52) * (digit - 1)
     if name == "Q6_K":
         low = block[i // 128 * 64 + i % 64] >> i % 128 // 64 * 4 & 15
         high = block[128 + i // 128 * 32 + i % 32] >> i % 128 // 32 * 2 & 3
@@ -203,7 +208,7 @@ def _random_blocks(kind: int, count: int) -> Array:
     """Blocks of any bits, but for their f16 numbers, which are near 1."""
     rng, form = np.random.default_rng(kind), FORMS[kind]
     blocks = rng.integers(0, 256, (count, form.bytes)).astype(np.uint8)
-    places = {"Q6_K": (208,), "TQ2_0": (64,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
+    places = {"Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
     places |= {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,)}
     for at in places.get(NAMES[kind], (0,)):
         numbers = rng.uniform(0.5, 1, (count, 1)).astype("<f2")

@@ -151,6 +151,19 @@ def _tq2_0(blocks: Array) -> tuple[Array, Array]:
     return _pairs_of_bits(blocks[:, :64]).astype(np.int8) - np.int8(1), _half(blocks, 64)
 
 
+def _digits(packed: Array, count: int) -> Array:
+    """The first `count` digits, u8 [n, count m], of bytes [n, m] that are fractions in base 3."""
+    powers = np.array([[3**i] for i in range(count)], np.uint8)
+    found = (packed[:, None] * powers).astype(np.uint16) * np.uint16(3) >> 8
+    return np.asarray(found.astype(np.uint8).reshape(len(packed), -1))
+
+
+def _tq1_0(blocks: Array) -> tuple[Array, Array]:
+    parts = (blocks[:, :32], 5), (blocks[:, 32:48], 5), (blocks[:, 48:52], 4)
+    codes = np.concatenate([_digits(part, count) for part, count in parts], axis=1)
+    return codes.astype(np.int8) - np.int8(1), _half(blocks, 52)
+
+
 def _scales_and_minimums(packed: Array) -> tuple[Array, Array]:
     """The 6-bit scales and minimums f32 [n, 8] of 12 bytes."""
     low, middle, high = packed[:, :4], packed[:, 4:8], packed[:, 8:]
@@ -228,5 +241,6 @@ FORMS = {
     14: Form(256, 210, _q6_k),
     20: Form(32, 18, _iq4_nl),
     23: Form(256, 136, _iq4_xs),
+    34: Form(256, 54, _tq1_0),
     35: Form(256, 66, _tq2_0),
 }

@@ -136,10 +136,11 @@ def _read(path: Path, content: mmap.mmap) -> GgufFile:
         raise InputError(f"general.alignment: expected a power of two, found {align!r:.40}")
     infos = [_tensor_info(source) for _ in range(count)]
     start = -(-source.at // align) * align
-    tensors = {i.name: _placed(i, start, align, len(content)) for i in infos}
-    if len(tensors) < len(infos):
-        again = next(i.name for n, i in enumerate(infos) if i.name in {j.name for j in infos[:n]})
-        raise InputError(f"expected each tensor once, found {shown_name(again)} again")
+    tensors: dict[str, TensorInfo] = {}
+    for info in infos:
+        if info.name in tensors:
+            raise InputError(f"expected each tensor once, found {shown_name(info.name)} again")
+        tensors[info.name] = _placed(info, start, align, len(content))
     _check_overlap(tensors)
     return GgufFile(path, about, tensors)
 
