@@ -36,6 +36,7 @@ FEW_OUTLIERS = 32
 
 _MOST_FACTOR = np.float32(5e37)
 _LARGEST = np.finfo(np.float32).max
+_AT_ONCE = 1 << 20  # weights that are widened together
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,14 @@ class OutlierFullyConnected(Operator):
         factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
         step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
         quantized = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
-        total = np.zeros((len(rows), weights.shape[0]))
-        depth = weights.shape[1] // len(scale)
-        for i, part in enumerate(scale.astype(np.float64)):
-            at = slice(i * depth, (i + 1) * depth)
-            wide = weights[:, at].T.astype(np.float64) * part
-            total += quantized[:, at] @ wide * step.astype(np.float64)
-            total += np.where(inlier[at], 0, rows[:, at]).astype(np.float64) @ wide
+        (n, k), outliers = weights.shape, np.flatnonzero(~inlier)
+        total, at_once = np.empty((len(rows), n)), max(_AT_ONCE // k, 1)
+        for start in range(0, n, at_once):
+            at = slice(start, start + at_once)
+            parts = weights[at].reshape(-1, len(scale), k // len(scale))
+            wide = (parts * scale[:, at].T.astype(np.float64)[:, :, None]).reshape(-1, k).T
+            total[:, at] = quantized @ wide * step.astype(np.float64)
+            total[:, at] += rows[:, outliers].astype(np.float64) @ wide[outliers]
         for extra in (sums.optional(x, 3), sums.optional(x, 4)):
             if extra is not None:
                 total += extra.reshape(-1, weights.shape[0])
