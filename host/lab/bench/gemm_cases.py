@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ _IMAGES = (4, 5, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 1
 _WINDOWS = (1, 1, 1, 1, 9, 9, 9, 25)
 _FEATURES = (10, 12, 32, 64, 100, 128, 256, 320, 512, 640, 1000, 1024, 1280, 2048)
 _BATCHES = (1, 1, 1, 2, 4, 8, 16, 49)
+_MOST_REPEATS = 200  # in a row, of random products
 _MOST_OPERATIONS = 400_000_000  # tens of milliseconds on a small core
 _LARGEST = 4096  # of m and k of a random product
 _MOST_ELEMENTS = 1 << 27  # of one matrix: an acceptable memory demand for a benchmark
@@ -65,13 +67,20 @@ def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) ->
 
 def random_cases(count: int, seed: int) -> list[GemmCase]:
     """Products typical of inference: three quarters convolutions, the rest fully connected."""
-    source = random.Random(seed)
-    found: dict[GemmCase, None] = {}
-    for case in _random_cases(source):
-        if len(found) == count:
-            break
-        found[case] = None
-    return list(found)
+    return list(itertools.islice(distinct_cases(seed), count))
+
+
+def distinct_cases(seed: int) -> Iterator[GemmCase]:
+    """Such products in random order, each once; ends when nearly all have been found."""
+    found: set[GemmCase] = set()
+    repeats = 0
+    for case in _random_cases(random.Random(seed)):
+        repeats = repeats + 1 if case in found else 0
+        if repeats == _MOST_REPEATS:
+            return
+        if not repeats:
+            found.add(case)
+            yield case
 
 
 def _random_cases(source: random.Random) -> Iterator[GemmCase]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.bench.gemm import Dtype, OnCase, measured
-from edgekit.host.lab.bench.gemm_cases import GemmCase, random_cases
+from edgekit.host.lab.bench.gemm_cases import GemmCase, distinct_cases
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import Measurer, Question, TimedProduct
 from edgekit.kb.targets.board import BoardProfile
@@ -62,7 +62,8 @@ def unseen_cases(
     most_operations: int | None = None,
     seed: int = REGRET_SEED,
 ) -> list[GemmCase]:
-    """Random products without a row in the table, optionally limited in size."""
+    """Random products without a row in the table, optionally limited in size; fewer than `count` if
+    there are no more."""
     known = {
         row.shape
         for row in table.rows
@@ -70,7 +71,7 @@ def unseen_cases(
     }
     fitting = (
         case
-        for case in random_cases(20 * count, seed)
+        for case in distinct_cases(seed)
         if case.shape not in known
         and (most_operations is None or case.shape.operations <= most_operations)
     )

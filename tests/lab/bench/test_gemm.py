@@ -181,6 +181,11 @@ def test_regret_leaves_out_what_the_board_refuses():
     assert shown[-1] == 15 and shown == sorted(set(shown))
 
 
+def test_no_more_products_are_asked_for_than_there_are():
+    few = unseen_cases(_EMPTY, "x86-64-v4", 10_000, most_operations=2_000)
+    assert 0 < len(few) == len(set(few)) < 1_000
+
+
 def test_another_seed_searches_other_products():
     first, again, other = (unseen_cases(_EMPTY, "x86-64-v4", 10, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
