@@ -75,10 +75,10 @@ def test_two_threads_and_a_table_for_people(edgekit: Any, shapes: str) -> None:
     [
         (b"garbage\n", "line 1: expected m,k,n"),
         (b"1,2\n", "line 1: expected m,k,n"),
-        (b"8,8,8\n-1,2,3\n", "line 2: expected sizes from 0"),
-        (b"99999999999,1,1\n", "expected sizes from 0 to 2147483647"),
+        (b"8,8,8\n-1,2,3\n", "line 2: expected sizes from 1"),
+        (b"99999999999,1,1\n", "expected sizes from 1 to 2147483647"),
         (b"1048576,8,1048576\n", "at most 134217728 elements"),
-        (b"0,1,1\n", "expected sizes above 0"),
+        (b"0,1,1\n", "found '0,1,1'; an empty product needs no method"),
         (b"\xff\xfe\x00", "expected lines of m,k,n"),
         (b"", "expected lines of m,k,n, found none"),
     ],

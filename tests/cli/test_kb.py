@@ -61,7 +61,9 @@ def test_lookup_says_the_rule(edgekit: Any, table: Path) -> None:
         assert done.code == 0 and f"rule     {rule}" in done.out
 
 
-@pytest.mark.parametrize("gemm", ["1,2", "1,2,x", "-1,2,3", "1,2,3,4", "", "1,2,99999999999"])
+@pytest.mark.parametrize(
+    "gemm", ["1,2", "1,2,x", "-1,2,3", "1,2,3,4", "", "1,2,99999999999", "0,2,3", "1,2,0"]
+)
 def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
     done = edgekit("lab", "kb", "lookup", f"--gemm={gemm}")
     assert done.code == 2 and "--gemm: expected" in done.complaint and done.out == ""

@@ -232,7 +232,7 @@ class KnowledgeBase:
             return _build_answer(key, best, taken, default, f"relaxed:{name}", why)
         why = "no row shares a feature"
         if (key.platform, dtype, packed) not in self._groups:
-            side = "" if packed == "none" else f" with {packed} packed"
+            side = " with unpacked operands" if packed == "none" else f" with {packed} packed"
             why = f"no rows for {dtype} products{side} on {platform}"
         return GemmChoice(key, default, "analytic", f"{why}; from the board's caches", 0)
 

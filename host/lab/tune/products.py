@@ -55,8 +55,11 @@ def parse_shape(text: str, where: str) -> GemmShape:
             f"{where}: expected m,k,n (three whole numbers), found '{text}'; "
             "for example 500,1600,30"
         ) from None
-    if not all(0 <= size <= LARGEST for size in (m, k, n)):
-        raise InputError(f"{where}: expected sizes from 0 to {LARGEST}, found '{text}'")
+    if not all(1 <= size <= LARGEST for size in (m, k, n)):
+        raise InputError(
+            f"{where}: expected sizes from 1 to {LARGEST}, found '{text}'; an empty product needs "
+            "no method"
+        )
     return GemmShape(m, k, n)
 
 
@@ -72,12 +75,6 @@ def shapes_of_file(path: Path) -> list[GemmShape]:
     found = [parse_shape(text, f"{path}: line {number}") for number, text in texts if text]
     if not found:
         raise InputError(f"{path}: expected lines of m,k,n, found none; for example 500,1600,30")
-    for shape in found:
-        if 0 in (shape.m, shape.k, shape.n):
-            raise InputError(
-                f"{path}: expected sizes above 0, found {shape.m},{shape.k},{shape.n}; "
-                "an empty product needs no tuning"
-            )
     return list(dict.fromkeys(found))
 
 

@@ -108,10 +108,14 @@ def test_without_a_row_the_board_answers():
         answer = kb.lookup("riscv-x60", GemmShape(1, 2, 3), _DEFAULT)
         assert (answer.rule, answer.method) == ("analytic", _DEFAULT)
         assert "riscv-x60" in answer.why
-    packed = table(row(GemmShape(64, 64, 64), 1)).lookup(
-        "cortex-a57", GemmShape(1, 2, 3), _DEFAULT, packed="b"
-    )
-    assert packed.why.startswith("no rows for f32 products with b packed on cortex-a57;")
+    for wanted, options in (
+        ("f32 products with b packed", {"packed": "b"}),
+        ("s8 products with unpacked operands", {"dtype": "s8"}),
+    ):
+        other = table(row(GemmShape(64, 64, 64), 1)).lookup(
+            "cortex-a57", GemmShape(1, 2, 3), _DEFAULT, **options
+        )
+        assert other.why.startswith(f"no rows for {wanted} on cortex-a57;")
 
 
 @given(_SIZES, _SIZES, _SIZES)
