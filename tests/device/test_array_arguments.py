@@ -17,6 +17,8 @@ from edgekit.device import (
     nna_matmul,
     outlier_matmul,
 )
+from edgekit.device.runtime.arrays.buffers import dense_array
+from edgekit.device.runtime.arrays.nna_matmul import nna_matmul as nna_matmul_on_board
 from edgekit.device.runtime.errors import InputError
 
 _X = np.ones((3, 3), np.float32)
@@ -74,6 +76,26 @@ def _broadcast(rows: int, columns: int, dtype: Any = np.float32) -> Any:
         (lambda: gemm(_broadcast(_HUGE, 3), _X), "gemm"),
         (lambda: SparseMatrix.from_dense(_X) @ _broadcast(3, _HUGE), "sparse matrix"),
         (lambda: outlier_matmul(_broadcast(_HUGE, 3), OutlierWeights.from_float(_X)), "outlier_m"),
+        (lambda: OutlierWeights.from_float(_broadcast(3, _HUGE)), "outlier weights"),
+        (
+            lambda: OutlierWeights.from_int8(_broadcast(3, _HUGE, np.int8), _X[0]),
+            "outlier weights",
+        ),
+        (
+            lambda: OutlierWeights.from_int4(
+                _broadcast(3, _HUGE, np.uint8), _broadcast(1, _HUGE, np.float64)
+            ),
+            "outlier weights: scale",
+        ),
+        (lambda: gemm(memoryview(_broadcast(_HUGE, 3)), memoryview(_X)), "gemm: a"),
+        (
+            lambda: SparseMatrix.from_coo([0], [0], _broadcast(1, _HUGE)[0], (3, 3)),
+            "sparse matrix: values",
+        ),
+        (
+            lambda: SparseMatrix.from_csr(_S8[0], _broadcast(1, _HUGE, np.int8)[0], _X[0], (2, 3)),
+            "sparse matrix: indices",
+        ),
     ],
 )
 def test_a_product_beyond_memory_names_its_extents(call: Callable[[], Any], found: str) -> None:
@@ -95,5 +117,18 @@ def test_an_infinite_extent_is_no_size() -> None:
 def test_a_released_memoryview_has_no_elements() -> None:
     view = memoryview(bytearray(4)).cast("b", [2, 2])
     view.release()
-    with pytest.raises(InputError, match="a: expected an array, found a released memoryview"):
+    with pytest.raises(InputError, match="a: expected an array of numbers, found a released"):
         gemm(view, view)
+
+
+def test_dates_are_no_numbers() -> None:
+    dates = np.zeros((2, 2), "M8[s]")
+    with pytest.raises(InputError, match="a: expected an array of numbers, found cannot include"):
+        nna_matmul_on_board(dates, dates)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4)])
+def test_copies_are_aligned_too(shape: tuple[int, ...]) -> None:
+    odd = np.ndarray(shape, np.float32, bytearray(64), 1)
+    dense = dense_array(np, odd, "gemm")
+    assert dense.flags.aligned and not odd.flags.aligned and not np.shares_memory(dense, odd)

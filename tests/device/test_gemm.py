@@ -91,10 +91,16 @@ def test_out_takes_the_result(layout):
     out = outs[layout]
     assert gemm(a, b, out=out) is out
     check(out, expected(a, b), 20)
+    check(gemm(a, b, np.int64(2)), expected(a, b), 20)
     if layout == "inside":
         around = out.base.copy()
         around[1:10, 3:16] = 0
         assert not around.any()
+
+
+def test_out_may_be_empty():
+    a, b, out = (np.zeros(shape, np.float32) for shape in ((0, 20), (20, 13), (0, 13)))
+    assert gemm(a, b, out=out) is out
 
 
 def test_out_may_be_an_operand():
@@ -122,7 +128,8 @@ _G = np.zeros((3, 4), np.float32)
         ((_F, _G, "2"), {}, "1 to 256 threads, found '2'"),
         ((_F, _G), {"bias": np.zeros(3, np.float32)}, r"bias of float32 \[4\]"),
         ((_F, _G), {"bias": np.zeros(4)}, r"found float64 \[4\]"),
-        ((_F, _G), {"bias": 3}, r"bias of float32 \[4\], found  int"),
+        ((_F, _G), {"bias": 3}, r"bias of float32 \[4\], found int"),
+        ((_F, _G, True), {}, "1 to 256 threads, found True"),
         ((_F, _G), {"out": np.zeros((2, 4))}, r"out of float32 \[2, 4\]"),
         ((_F, _G), {"out": np.broadcast_to(np.float32(0), (2, 4))}, "read-only"),
     ],

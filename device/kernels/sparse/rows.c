@@ -30,7 +30,7 @@ static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
 }
 
 int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
-    int unsorted = 0;
+    int64_t unsorted_row = -1, unsorted_at = -1;
     /* Check this first, so that no row extends beyond the last offset. */
     for (int64_t r = 0; r < a->rows; r++)
         if (a->start[r] > a->start[r + 1]) {
@@ -46,14 +46,18 @@ int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
                 *at = i;
                 return EK_ROWS_INDEX;
             }
-            unsorted |= a->index[i] <= before;
+            if (a->index[i] <= before && unsorted_at < 0)
+                unsorted_row = r, unsorted_at = i;
             before = a->index[i];
         }
         *at = first_not_finite(a, from, to);
         if (*at < to)
             return EK_ROWS_FINITE;
     }
-    return unsorted ? EK_ROWS_UNSORTED : EK_ROWS_GOOD;
+    if (unsorted_at < 0)
+        return EK_ROWS_GOOD;
+    *row = unsorted_row, *at = unsorted_at;
+    return EK_ROWS_UNSORTED;
 }
 
 ek_rows_features ek_rows_measure(const ek_rows *a) {

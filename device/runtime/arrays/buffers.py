@@ -5,10 +5,11 @@ What is strided, misaligned or read-only without a known address is copied.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.dtypes import BY_NAME, count
 from edgekit.device.runtime.errors import InputError
@@ -71,11 +72,19 @@ def empty_array(np: Any, shape: Any, dtype: Any, what: str) -> Any:
 
 
 def dense_array(np: Any, array: Any, what: str) -> Any:
-    """Returns a NumPy array in C order, copied if necessary; InputError likewise."""
+    """Returns an aligned NumPy array in C order, copied if necessary; InputError likewise."""
+    with enough_memory(what, "a copy", array.shape):
+        dense = np.ascontiguousarray(array)
+        return dense if dense.flags.aligned else dense.copy()
+
+
+@contextlib.contextmanager
+def enough_memory(what: str, of: str, shape: Any) -> Iterator[None]:
+    """Raises InputError, beginning with `what`, instead of MemoryError."""
     try:
-        return np.ascontiguousarray(array)
+        yield
     except MemoryError:
-        raise _too_little(what, "a copy", array.shape) from None
+        raise _too_little(what, of, shape) from None
 
 
 def _too_little(what: str, of: str, shape: Any) -> InputError:
@@ -94,8 +103,9 @@ def view_of(value: Any, what: str) -> memoryview:
             f"{what}: expected an array, found {type(value).__name__}; give a NumPy array, "
             "an array.array or bytes"
         ) from None
-    except ValueError:
-        raise InputError(f"{what}: expected an array, found a released memoryview") from None
+    except ValueError as error:  # of NumPy, for types that no buffer has, such as dates
+        found = "a released memoryview" if isinstance(value, memoryview) else str(error)
+        raise InputError(f"{what}: expected an array of numbers, found {found}") from None
 
 
 def readable(value: Any, what: str) -> Buffer:
@@ -107,7 +117,8 @@ def readable(value: Any, what: str) -> Buffer:
     dtype = dtype_of(view)
     place = locate(value, view) if view.c_contiguous else None
     if place is None or place[0] % view.itemsize:
-        place = place_of_bytes(view.tobytes())
+        with enough_memory(what, "a copy", view.shape):
+            place = place_of_bytes(view.tobytes())
     return Buffer(dtype, tuple(view.shape or ()), *place)
 
 

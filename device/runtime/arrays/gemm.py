@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays import buffers, calls, sampling
+from edgekit.device.runtime.arrays.arguments import checked_threads
 from edgekit.device.runtime.arrays.gemm_library import (
     DTYPES,
     HALF,
@@ -36,7 +37,6 @@ _PLAIN_PAIRS = {
 }
 _SUMS = {"f32": "f32", "s8": "s32", "u8": "s32", HALF: HALF}
 _LARGEST = (1 << (8 * ctypes.sizeof(ctypes.c_long) - 1)) - 1  # sizes are C longs
-_MOST_THREADS = 256
 _ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
 assert set(_SUMS) == {*DTYPES, HALF}
 
@@ -72,10 +72,11 @@ def gemm(
     bias: of the result's type. out: receives the result and is returned. Raises
     InputError for mismatched shapes or types, IncompatibleError without a library.
     """
+    threads = checked_threads(threads, "gemm")
     if buffers.has_numpy(a, b, out, bias):
-        product, result = _of_arrays(a, b, threads, out, bias)
+        product, result = _of_arrays(a, b, out, bias)
     else:
-        product, result = _of_buffers(a, b, threads, out, bias)
+        product, result = _of_buffers(a, b, out, bias)
     why = _compute(product, threads, explain)
     found = result.finish()
     return (found, why) if explain else found
@@ -138,18 +139,18 @@ def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -
     return GemmExplanation(rule, row, how, f"{rule}: {of}{analytic}")
 
 
-def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:
+def _of_arrays(a: Any, b: Any, out: Any, bias: Any) -> Tuple[Product, _Result]:
     """The product of NumPy arrays."""
     import numpy as np
 
     for name, value in (("a", a), ("b", b), ("out", out), ("bias", bias)):
         buffers.refuse_masked(value, f"gemm: {name}")
     dtype = _check_operands(np, a, b)
-    m, n, k = _check_sizes(a.shape, b.shape, threads)
+    m, n, k = _check_sizes(a.shape, b.shape)
     result = np.dtype(BY_NAME[_SUMS[dtype]].npy)
     if bias is not None:
         _check_like("bias", bias, (n,), result)
-        bias = np.ascontiguousarray(bias)
+        bias = buffers.dense_array(np, bias, "gemm")
     if out is not None:
         _check_like("out", out, (m, n), result)
         if not out.flags.writeable:
@@ -169,13 +170,13 @@ def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Produ
     return product, _Result(target if out is None else out, target, (a, b, bias))
 
 
-def _of_buffers(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:
+def _of_buffers(a: Any, b: Any, out: Any, bias: Any) -> Tuple[Product, _Result]:
     """The product of objects with the buffer protocol."""
     left, right = buffers.readable(a, "gemm: a"), buffers.readable(b, "gemm: b")
     dtype = _PLAIN_PAIRS.get((left.dtype, right.dtype))
     if dtype is None:
         raise _bad_types(_PLAIN_PAIRS, left.dtype, right.dtype)
-    m, n, k = _check_sizes(left.shape, right.shape, threads)
+    m, n, k = _check_sizes(left.shape, right.shape)
     result, at = _SUMS[dtype], 0
     if bias is not None:
         bias = buffers.readable(bias, "gemm: bias")
@@ -219,7 +220,7 @@ def _bad_types(pairs: Mapping[Tuple[str, str], str], a: Any, b: Any) -> InputErr
     return InputError(f"gemm: expected a and b of {known}, found {a} and {b}; convert them first")
 
 
-def _check_sizes(a: Any, b: Any, threads: Any) -> Tuple[int, int, int]:
+def _check_sizes(a: Any, b: Any) -> Tuple[int, int, int]:
     """Returns m, n and k for the shapes of a and b."""
     for name, shape in (("a", a), ("b", b)):
         if len(shape) != 2:
@@ -233,23 +234,22 @@ def _check_sizes(a: Any, b: Any, threads: Any) -> Tuple[int, int, int]:
             f"gemm: expected as many columns of a as rows of b, found {_format_shape(a)} "
             f"and {_format_shape(b)}"
         )
-    if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
-        raise InputError(f"gemm: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
     return a[0], b[1], a[1]
 
 
 def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
     found = getattr(value, "shape", None), getattr(value, "dtype", None)
     if found != (shape, dtype):
-        actual = _format_shape(found[0]) if found[0] is not None else type(value).__name__
-        raise InputError(
-            f"gemm: expected {name} of {dtype} {_format_shape(shape)}, "
-            f"found {found[1] or ''} {actual}"
-        )
+        actual = type(value).__name__
+        if found[0] is not None:
+            actual = f"{found[1] or actual} {_format_shape(found[0])}"
+        raise InputError(f"gemm: expected {name} of {dtype} {_format_shape(shape)}, found {actual}")
 
 
 def _overlaps_itself(out: Any) -> bool:
     """Whether two elements share memory, as with a stride of 0."""
+    if not out.size:  # NumPy gives empty arrays strides of 0
+        return False
     span = out.itemsize  # bytes of the dimensions so far
     for stride, extent in sorted((abs(s), n) for s, n in zip(out.strides, out.shape) if n > 1):
         if stride < span:

@@ -20,7 +20,7 @@ from edgekit.device.runtime.arrays.nna_account import (
     make_account,
     matmul_work,
 )
-from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
+from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip, checked_chip
 from edgekit.device.runtime.arrays.nna_machine import NnaMachine
 from edgekit.device.runtime.arrays.nna_matmul import check_inner, open_native, run_native
 from edgekit.device.runtime.arrays.nna_native import (
@@ -64,8 +64,7 @@ class _How:
     trace: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.chip, NnaChip):
-            raise InputError(f"nna: expected a chip such as NNA2, found {self.chip!r}")
+        checked_chip(self.chip)
         if self.emulator not in EMULATORS:
             raise InputError(
                 f"nna: expected the emulator native or python, found {self.emulator!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
@@ -109,6 +110,13 @@ class NnaChip:
     def mac_cycles(self) -> int:
         """Cycles for which one MAC instruction occupies the array."""
         return self.mac_startup + self.macs_per_go // self.macs_per_cycle
+
+
+def checked_chip(value: Any) -> NnaChip:
+    """Returns a chip; InputError for anything else."""
+    if not isinstance(value, NnaChip):
+        raise InputError(f"nna: expected a chip such as NNA2, found {value!r}")
+    return value
 
 
 # The default chip of an account: board profile nna2; a test compares them.

@@ -13,7 +13,7 @@ from edgekit.device.runtime.arrays.buffers import Buffer, place_of_bytes
 from edgekit.device.runtime.arrays.calls import NNA, Call, dense_text
 from edgekit.device.runtime.arrays.find import find_library, find_nna_chip
 from edgekit.device.runtime.arrays.nna_account import make_account, matmul_work
-from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
+from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip, checked_chip
 from edgekit.device.runtime.arrays.nna_native import MatmulShape, NativeNna, Outcome
 from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.errors import InputError
@@ -27,7 +27,7 @@ def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip]
     M, K, N >= 1. Operands are NumPy arrays, or other objects with the buffer protocol, whose result
     is a memoryview. InputError for other shapes and types.
     """
-    chip = chip or board_chip()
+    chip = board_chip() if chip is None else checked_chip(chip)
     left, right = _bytes_of("a", a), _bytes_of("f", f)
     check_inner(left.shape, right.shape)
     shape = left.shape[0], right.shape[1]

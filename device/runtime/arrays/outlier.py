@@ -18,6 +18,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.arrays import buffers, sampling
 from edgekit.device.runtime.arrays.address import address_of
+from edgekit.device.runtime.arrays.arguments import checked_threads, whole_number
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.arrays.calls import OUTLIER, Call, dense_text
 from edgekit.device.runtime.arrays.outlier_buffers import activations_of, weights_of
@@ -37,7 +38,7 @@ from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
 
 THRESHOLD = 6.0
 _ABSMAX = ("inlier", "row")
-_MOST_THREADS = 256
+_MOST_ROWS = (1 << 31) - 1
 _MOST_CHANNELS = 1 << 17  # a sum of more int8 products could overflow 32 bits
 _ALONE = threading.Lock()  # the library's workspace and threads serve one product at a time
 
@@ -94,19 +95,9 @@ class OutlierWeights:
         maps the largest magnitude to 127. InputError otherwise."""
         np = _import_numpy()
         w = _check_matrix(np, "w", w, ("float16", "float32", "float64"))
-        with np.errstate(over="ignore"):  # infinity is rejected below
-            w = w.astype(np.float32)
-        if not np.isfinite(w).all():
-            row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
-            raise InputError(
-                f"outlier weights: expected finite values, found {w[row, column]} at channel "
-                f"{row}, output {column}"
-            )
-        largest = np.abs(w).max(axis=0, initial=0)
-        scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
-        scale = np.maximum(scale, np.finfo(np.float32).tiny)
-        values = np.rint(w / scale).astype(np.int8)
-        return OutlierWeights._of_arrays(np.ascontiguousarray(values), scale[None][: len(w)], 8)
+        with buffers.enough_memory("outlier weights", "a copy", w.shape):
+            values, scale = _quantize(np, w)
+        return OutlierWeights._of_arrays(values, scale[None][: len(w)], 8)
 
     @staticmethod
     def from_int8(w: Any, scale: Any) -> OutlierWeights:
@@ -116,7 +107,7 @@ class OutlierWeights:
             values, factors = weights_of(w, scale, _MOST_CHANNELS)
             return OutlierWeights(values.shape, 1, (values.address, factors.address), 8)
         np = _import_numpy()
-        w = np.ascontiguousarray(_check_matrix(np, "w", w, ("int8",)))
+        w = buffers.dense_array(np, _check_matrix(np, "w", w, ("int8",)), "outlier weights")
         scale = _convert_scales(np, scale, (w.shape[1],))
         return OutlierWeights._of_arrays(w, scale[None][: len(w)], 8)
 
@@ -138,9 +129,10 @@ class OutlierWeights:
                 f"outlier weights: expected groups that divide k = {k}, found {groups} groups"
             )
         scale = _convert_scales(np, scale, (groups, w.shape[1]))
-        values = np.empty((len(w), 2, w.shape[1]), np.int8)
-        values[:, 0] = (w << 4).astype(np.int8) >> 4
-        values[:, 1] = w.astype(np.int8) >> 4
+        with buffers.enough_memory("outlier weights", "a copy", w.shape):
+            values = np.empty((len(w), 2, w.shape[1]), np.int8)
+            values[:, 0] = (w << 4).astype(np.int8) >> 4
+            values[:, 1] = w.astype(np.int8) >> 4
         return OutlierWeights._of_arrays(values.reshape(k, w.shape[1]), scale, 4)
 
     @property
@@ -154,7 +146,7 @@ class OutlierWeights:
         k, n = self.shape
         given = np.arange(k) if channels is None else channels
         channels = buffers.as_array(np, given, "outlier weights: channels")
-        if channels.ndim != 1 or channels.dtype.kind not in "iu":
+        if channels.ndim != 1 or (channels.size and channels.dtype.kind not in "iu"):
             raise InputError(f"outlier weights: expected integer channels, found {channels.dtype}")
         for wrong in channels[(channels < 0) | (channels >= k)][:1]:
             raise InputError(f"outlier weights: expected channels of 0 to {k - 1}, found {wrong}")
@@ -244,13 +236,14 @@ def _parse_options(
 ) -> Options:
     _one_of("absmax", absmax, _ABSMAX)
     _one_of("path", path, PATHS)
-    rows = _parse_integer("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
+    wanted = f"outlier_matmul: expected rows_per_scale of 1 to {_MOST_ROWS}"
+    rows = whole_number(rows_per_scale, 1, _MOST_ROWS, wanted)
     return Options(_parse_threshold(threshold), path, absmax == "row", check_finite, rows)
 
 
 @functools.lru_cache(maxsize=16, typed=True)
 def _known_threads(threads: Any) -> int:
-    return _parse_integer("threads", threads, 1, _MOST_THREADS)
+    return checked_threads(threads, "outlier_matmul")
 
 
 def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
@@ -309,6 +302,23 @@ def _import_numpy() -> Any:
     return numpy
 
 
+def _quantize(np: Any, w: Any) -> Tuple[Any, Any]:
+    """Returns int8 values in C order and a scale per column; InputError for one that is not
+    finite."""
+    with np.errstate(over="ignore"):  # infinity is rejected below
+        w = w.astype(np.float32)
+    if not np.isfinite(w).all():
+        row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
+        raise InputError(
+            f"outlier weights: expected finite values, found {w[row, column]} at channel "
+            f"{row}, output {column}"
+        )
+    largest = np.abs(w).max(axis=0, initial=0)
+    scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
+    scale = np.maximum(scale, np.finfo(np.float32).tiny)
+    return np.ascontiguousarray(np.rint(w / scale).astype(np.int8)), scale
+
+
 def _describe_rows(x: Any) -> DenseRows:
     return DenseRows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
 
@@ -347,13 +357,6 @@ def _one_of(name: str, value: Any, known: Any) -> None:
         )
 
 
-def _parse_integer(name: str, value: Any, least: int, most: int) -> int:
-    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not good or not least <= value <= most:
-        raise InputError(f"outlier_matmul: expected {name} of {least} to {most}, found {value!r}")
-    return int(value)
-
-
 def _check_matrix(np: Any, name: str, value: Any, types: Any) -> Any:
     buffers.refuse_masked(value, f"outlier weights: {name}")
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.name not in types:
@@ -379,8 +382,10 @@ def _convert_scales(np: Any, scale: Any, shape: Any) -> Any:
             f"outlier weights: expected scales {_format_shape(shape)} of floats, "
             f"found {scale.dtype} {_format_shape(scale.shape)}"
         )
-    with np.errstate(over="ignore"):  # infinity is rejected below
-        scale = np.ascontiguousarray(scale, np.float32)
+    what = "outlier weights: scale"
+    # Infinity is rejected below.
+    with np.errstate(over="ignore"), buffers.enough_memory(what, "a copy", scale.shape):
+        scale = buffers.dense_array(np, scale.astype(np.float32), what)
     bad = ~(np.isfinite(scale) & (scale > 0))
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])

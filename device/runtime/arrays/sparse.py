@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 import time
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from edgekit.device.runtime.arrays import sampling
 from edgekit.device.runtime.arrays.address import address_of
-from edgekit.device.runtime.arrays.buffers import as_array, has_numpy
+from edgekit.device.runtime.arrays.arguments import checked_threads
+from edgekit.device.runtime.arrays.buffers import as_array, dense_array, has_numpy
 from edgekit.device.runtime.arrays.calls import SPMV, Call, settings_text, spmv_text
 from edgekit.device.runtime.arrays.sampling import CallSampler, TimedCall
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -28,7 +30,6 @@ from edgekit.device.runtime.arrays.sparse_input import (
     checked_csr,
     checked_operand,
     checked_out,
-    checked_threads,
     library,
     numpy,
     numpy_if_any,
@@ -77,6 +78,7 @@ class SparseMatrix:
         *("dtype", "nnz", "shape"),
     )
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # an array times a matrix is not one matrix for each of its elements
 
     def __init__(
         self, csr: Union[Csr, BufferCsr], settings: Optional[BlockSettings] = None
@@ -89,6 +91,10 @@ class SparseMatrix:
         np = numpy_if_any()
         kinds = OPERANDS[csr.stored], SUMS[csr.stored]
         self._operand, self._sums = (kind if np is None else numpy_type(kind) for kind in kinds)
+        if settings is not None and not isinstance(settings, BlockSettings):
+            raise InputError(
+                f"sparse matrix: expected settings as BlockSettings, found {settings!r}"
+            )
         self._features = library().features(csr.rows())
         self._settings = settings or library().settings_for(self._features).settings
         self._stored: BlockMatrix = library().build(csr.rows(), self._settings)
@@ -206,8 +212,8 @@ class SparseMatrix:
             return self._matvec_of_buffers(x, threads, out)
         if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
             x = checked_operand("x", x, (self.shape[1],), operand)
-        elif not x.flags.c_contiguous:
-            x = np.ascontiguousarray(x)
+        elif not (x.flags.c_contiguous and x.flags.aligned):
+            x = dense_array(np, x, "sparse matrix")
         if out is None:
             y = np.empty(self.shape[0], sums)
         else:
@@ -225,8 +231,9 @@ class SparseMatrix:
 
     def _multiply(self, x: int, y: int, threads: int) -> bool:
         """Computes y at an address from x; returns whether all of it is finite."""
-        if threads != 1 and checked_threads(threads) and self.nnz < WORTH_THREADS:
-            threads = 1
+        if type(threads) is not int or threads != 1:
+            threads = checked_threads(threads, "sparse matrix")
+            threads = threads if self.nnz >= WORTH_THREADS else 1
         with ALONE:
             sampler = sampling.due(threads)
             if sampler is None:
@@ -282,13 +289,16 @@ class SparseMatrix:
         wide = np.float32 if self.dtype == np.float16 else np.float64
         values = csr.data.astype(wide if self.dtype.itemsize < 4 else self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            values *= values.dtype.type(factor)
+            try:
+                values *= values.dtype.type(factor)
+            except OverflowError:  # an integer beyond the range of floats
+                values *= math.inf
         limit = np.finfo(self.dtype).max if self.dtype.kind == "f" else np.iinfo(self.dtype).max
         least = -limit if self.dtype.kind == "f" else -limit - 1
         if not bool(np.all((values <= limit) & (values >= least))):
             raise InputError(
-                f"sparse matrix: expected products with {factor} within {self.dtype}, found "
-                "larger ones; use a wider type"
+                f"sparse matrix: expected products with {str(factor)[:24]} within {self.dtype}, "
+                "found others; use a wider type"
             )
         kept = Csr(self.shape, csr.indptr, csr.indices, values.astype(self.dtype))
         return SparseMatrix(kept, self._settings)
@@ -313,17 +323,11 @@ class SparseMatrix:
         return SparseMatrix.from_coo(*transposed)
 
     def save(self, path: Union[str, Path]) -> None:
-        """Writes an .npz that scipy.sparse.load_npz also reads; it loads on every board."""
-        np, csr = numpy(), self.to_csr()
-        with Path(path).open("wb") as file:
-            np.savez(
-                file,
-                format=np.array(b"csr"),
-                shape=np.array(self.shape, np.int64),
-                indptr=csr.indptr,
-                indices=csr.indices,
-                data=csr.data,
-            )
+        """Writes an .npz that scipy.sparse.load_npz also reads; it loads on every board. InputError
+        if the file cannot be written."""
+        from edgekit.device.runtime.arrays.sparse_file import write_sparse_npz
+
+        write_sparse_npz(Path(path), self.to_csr())
 
     @staticmethod
     def load(path: Union[str, Path], settings: Optional[BlockSettings] = None) -> SparseMatrix:

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Tuple
 
-from edgekit.device.runtime.arrays.sparse_input import numpy
+from edgekit.device.runtime.arrays.sparse_input import Csr, numpy
 from edgekit.device.runtime.errors import InputError
 
 _FIELDS = ("indptr", "indices", "data", "shape")
@@ -38,4 +38,24 @@ def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
         raise InputError(
             f"{path.name}: expected a sparse matrix (.npz with {', '.join(_FIELDS)}), "
             f"found: {error}"
+        ) from None
+
+
+def write_sparse_npz(path: Path, csr: Csr) -> None:
+    """Writes a matrix; InputError if the file cannot be written."""
+    np = numpy()
+    shape = np.array(csr.shape, np.int64)
+    try:
+        with path.open("wb") as file:
+            np.savez(
+                file,
+                format=np.array(b"csr"),
+                shape=shape,
+                indptr=csr.indptr,
+                indices=csr.indices,
+                data=csr.data,
+            )
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected to write {csr.data.nbytes} bytes of values, found: {error.strerror}"
         ) from None

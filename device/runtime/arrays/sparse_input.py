@@ -8,7 +8,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Tuple
 
-from edgekit.device.runtime.arrays.buffers import as_array, dense_array, refuse_masked
+from edgekit.device.runtime.arrays.buffers import (
+    as_array,
+    dense_array,
+    enough_memory,
+    refuse_masked,
+)
 from edgekit.device.runtime.arrays.sparse_library import CsrRows, SparseLibrary
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import IncompatibleError, InputError
@@ -17,7 +22,6 @@ from edgekit.device.runtime.features import MemoryBytes, memory_bytes
 DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int8": "s8"}
 ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
 _LARGEST = (1 << 31) - 1
-_MOST_THREADS = 256
 # Duplicates are summed in these types, then rounded to the stored type or rejected as too large.
 _SUMMED = {"float32": "float32", "float64": "float64", "float16": "float32", "int8": "float64"}
 
@@ -198,13 +202,6 @@ def _check_order(csr: Csr) -> str:
     return fault.kind
 
 
-def checked_threads(threads: Any) -> int:
-    """Validates a thread count."""
-    if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
-        raise InputError(f"sparse matrix: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
-    return threads
-
-
 def numpy_type(name: str) -> Any:
     """The NumPy dtype of an element type."""
     return numpy().dtype(BY_NAME[name].npy)
@@ -291,7 +288,8 @@ def _check_values(np: Any, values: Any) -> Any:
         raise InputError(
             f"sparse matrix: expected values of {', '.join(DTYPES)}, found {array.dtype}"
         )
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    with enough_memory("sparse matrix: values", "a copy", array.shape):
+        return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
 def _whole_numbers(np: Any, name: str, value: Any, dtype: Any) -> Any:
@@ -309,4 +307,5 @@ def _whole_numbers(np: Any, name: str, value: Any, dtype: Any) -> Any:
                 f"sparse matrix: expected {name} below 2^{limits.bits - 1}, "
                 f"found {most if most > limits.max else least}"
             )
-    return np.ascontiguousarray(array, dtype=dtype)
+    with enough_memory(f"sparse matrix: {name}", "a copy", array.shape):
+        return np.ascontiguousarray(array, dtype=dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from edgekit.device.runtime.arrays import sampling
+from edgekit.device.runtime.arrays.arguments import checked_threads
 from edgekit.device.runtime.arrays.buffers import as_array, empty_array
 from edgekit.device.runtime.arrays.calls import SPMM, Call, spmm_text
 from edgekit.device.runtime.arrays.sampling import TimedCall
@@ -16,7 +17,6 @@ from edgekit.device.runtime.arrays.sparse_input import (
     checked_coo,
     checked_operand,
     checked_out,
-    checked_threads,
     library,
     numpy,
     numpy_type,
@@ -136,8 +136,9 @@ class SparseWeights:
         if out is not None:
             checked_out(out, shape, sums, given)
         product = self._build_product(given, y, bias, low, high, vectors)
+        threads = checked_threads(threads, "sparse matrix")
         with ALONE:
-            sampler = sampling.due(checked_threads(threads))
+            sampler = sampling.due(threads)
             if sampler is None:
                 library().spmm(product, threads)
             else:

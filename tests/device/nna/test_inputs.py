@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.device import nna_conv3x3, nna_matmul
+from edgekit.device.runtime.arrays.nna_matmul import nna_matmul as nna_matmul_on_board
 from edgekit.device.runtime.arrays.nna_native import NativeNna
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from tests.support.nna_cases import NNA1, NNA2
@@ -61,7 +62,8 @@ def test_operands_of_a_convolution(x, w, options, said):
 
 def test_the_emulator_must_be_one_there_is():
     assert "native or python, found 'fast'" in refused(nna_matmul, A, F, emulator="fast")
-    assert "a chip such as NNA2, found 3" in refused(nna_matmul, A, F, chip=3)
+    for product in (nna_matmul, nna_matmul_on_board):
+        assert "a chip such as NNA2, found 3" in refused(product, A, F, chip=3)
 
 
 @pytest.mark.parametrize(

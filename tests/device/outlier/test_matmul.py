@@ -347,8 +347,8 @@ def test_bad_weights_are_refused(make, said):
         (_X, {"absmax": "column"}, "expected absmax to be one of inlier, row, found 'column'"),
         (_X, {"path": "fast"}, "expected path to be one of auto, split, int8, float"),
         (_X, {"rows_per_scale": 0}, "expected rows_per_scale of 1 to"),
-        (_X, {"threads": 0}, "expected threads of 1 to 256, found 0"),
-        (_X, {"threads": True}, "expected threads of 1 to 256, found True"),
+        (_X, {"threads": 0}, "expected 1 to 256 threads, found 0"),
+        (_X, {"threads": True}, "expected 1 to 256 threads, found True"),
     ],
 )
 def test_bad_products_are_refused(x, options, said):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgekit.device import SparseMatrix, SparseWeights
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_buffers import csr_of_buffers
 from edgekit.device.runtime.errors import InputError
 
 _DTYPES = ("float32", "float64", "float16", "int8")
@@ -244,7 +246,11 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
             "expected out with adjacent, aligned elements, found strides [16]; use an array",
         ),
         (lambda: _wrong_csr() @ np.ones((3, 2)), "expected X of float64 [2, 2]"),
-        (lambda: _wrong_csr() * np.inf, "within float64, found larger ones"),
+        (lambda: _wrong_csr() * np.inf, "products with inf within float64, found others"),
+        (lambda: _wrong_csr() * 10**400, "000 within float64, found others"),
+        (lambda: SparseMatrix.from_dense(np.eye(2), {"width": 8}), "settings as BlockSettings"),
+        (lambda: _wrong_csr().matvec(np.ones(2), 1.0), "expected 1 to 256 threads, found 1.0"),
+        (lambda: _wrong_csr().save("/nonexistent/x.npz"), "/nonexistent/x.npz: expected to write"),
     ],
 )
 def test_an_invalid_argument_is_one_line(call, words):
@@ -265,6 +271,21 @@ def test_weights_keep_their_accuracy(outputs, pixels, storage):
     for threads in (1, 2):
         found = weights.matmul(x, threads, bias=bias, low=0, high=6)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=kept)
+
+
+def test_rows_without_numpy_ascend():
+    offsets, values = array("q", [0, 1, 3, 4]), array("f", [1, 2, 3, 4])
+    for columns, found in (([0, 1, 0, 1], 0), ([0, 1, 1, 1], 1)):
+        with pytest.raises(InputError, match=f"row 1: expected columns that .*, found {found}$"):
+            csr_of_buffers(offsets, array("i", columns), values, (3, 2))
+
+
+def test_an_array_times_a_matrix_is_no_array_of_matrices():
+    m = SparseMatrix.from_dense(np.eye(2))
+    np.testing.assert_array_equal((np.float64(2) * m).to_dense(), 2 * np.eye(2))
+    for product in (lambda: np.ones((2, 2)) @ m, lambda: np.ones(2) * m):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            product()
 
 
 def test_weights_that_do_not_fit_are_refused():
