@@ -2,20 +2,21 @@
 """Measures register tiles here, or estimates them, and fits their costs to the times.
 
     scripts/fit_tile_costs.py measure FILE [--board rpi4] [--seed 1] [--count 300] [--dtype s8]
-                                  [--packed a] [--transposed]
+                                  [--packed a] [--transposed] [--most 1000000]
     scripts/fit_tile_costs.py fit FILE ... [--board rpi4] [--dtype s8] [--steps 1500] [--seed 1]
 
-`measure` appends random products typical of inference to FILE, one JSON line each, with the time of
-every tile that the analytic rule may choose, and of lower ones. `fit` perturbs the costs at random
-and keeps changes that lower the regret of the choice (its mean, with extra weight above a tenth);
-it prints the costs and their worst-case regret. Costs of this machine belong in kb/targets/simd,
-and the machine must be idle meanwhile; those of another board, in simulated time, belong in
-the profile of its core in kb/targets/boards.
+`measure` appends random products typical of inference, of at most --most operations, to FILE, one
+JSON line each, with the time of every tile that the analytic rule may choose, and of lower ones.
+`fit` perturbs the costs at random and keeps changes that lower the regret of the choice (its mean,
+with extra weight above a tenth); it prints the costs and their worst-case regret. Costs of this
+machine belong in kb/targets/simd, and the machine must be idle meanwhile; those of another board,
+in simulated time, belong in the profile of its core in kb/targets/boards.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
@@ -37,7 +38,7 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
 )
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.lab.bench.gemm import measured
-from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
+from edgekit.host.lab.bench.gemm_cases import distinct_cases, transposed
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
@@ -58,9 +59,9 @@ def measure(args: argparse.Namespace) -> None:
     board = load_board(args.board)
     packed = packed_of(args.packed)
     questions = []
-    for case in random_cases(args.count, args.seed):
+    for case in itertools.islice(distinct_cases(args.seed), args.count):
         shape = ((transposed(case) if args.transposed else None) or case).shape
-        if 1 in (shape.m, shape.n):
+        if 1 in (shape.m, shape.n) or shape.operations > args.most:
             continue
         tiles = {*choices_of(board, shape, args.dtype, packed)}
         tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % board.isa.vl == 0}
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--packed", choices=("none", "a", "b"), default="a")
     parser.add_argument("--transposed", action="store_true", help="activations as rows")
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--most", type=int, default=1 << 62, help="operations of a product")
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -7,9 +7,10 @@
 Regret is the time of the chosen method over that of the best one found, minus 1, in simulated
 time, of random products for which no table was searched: for the table's answer, for the analytic
 rule alone, and for the one fixed blocking that is best on these products. The search tries every
-register tile with and without packing, then what neighbors the best. --most limits the operations
-of a product. Everything estimated is kept in regret.sqlite next to this user's history, separate
-from it, and the same command resumes. --write records the means.
+register tile with and without packing, then what neighbors the best; the best few and the choices
+then run once more, together. --most limits the operations of a product. What the search estimated
+is kept in regret.sqlite next to this user's history, separate from it, and the same command
+resumes. --write records the means.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.host.lab.tune.shape_set import shape_set
 from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
-from edgekit.host.simulator.products import ProductTimer
+from edgekit.host.lab.tune.warm import warm_costs
+from edgekit.host.simulator.products import Multiplication, ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.targets.board import BoardProfile, load_board
@@ -86,8 +88,8 @@ class _Searches:
 
     def __init__(self, board: BoardProfile, history: History) -> None:
         self.board, self._history = board, history
-        timer, vl = ProductTimer(target_of(board)), board.isa.vl
-        self._measurer = ComposedMeasurer(timer, vl, thorough=_FINALISTS)
+        self._timer = ProductTimer(target_of(board))
+        self._measurer = ComposedMeasurer(self._timer, board.isa.vl, thorough=_FINALISTS)
         self._costs: dict[MatrixProduct, dict[Method, MeasuredCost]] = {}
         for m in history.read(board.platform).measurements:
             if m.board == board.name:
@@ -106,15 +108,17 @@ class _Searches:
                 self._ask(product, neighbors(self.board, product, best, False))
         return self._costs[product]
 
-    def whole_costs(
+    def final_costs(
         self, product: MatrixProduct, wanted: Iterable[Method]
     ) -> Mapping[Method, float]:
-        """The cycles of the methods that ran on the whole product, among them those `wanted`."""
+        """The cycles of the best methods and of those `wanted`, all of the same run."""
         self.costs(product)
-        for method in wanted:
-            if method not in self._whole(product):
-                self._measure(product, (method,))
-        return self._whole(product)
+        known, p = self._whole(product), product
+        best = sorted(known, key=known.__getitem__)[:_FINALISTS]
+        methods = list(dict.fromkeys((*wanted, *best)))
+        whole = Multiplication(p.shape, p.dtype, p.packed, p.threads)
+        costs = warm_costs(self._timer, whole, [(p.shape, how) for how in methods])
+        return {how: float(cost.cycles) for how, cost in zip(methods, costs, strict=True)}
 
     def _whole(self, product: MatrixProduct) -> dict[Method, float]:
         costs = self._costs.get(product, {})
@@ -186,7 +190,7 @@ def _regrets(searches: _Searches, products: Sequence[MatrixProduct]) -> list[dic
     for p in products:
         answer = table.choose(board, p.shape, p.dtype, p.threads, p.packed)
         chosen = (answer.method.cut(p.shape), default_method(board, p), fixed.cut(p.shape))
-        costs = searches.whole_costs(p, chosen)
+        costs = searches.final_costs(p, chosen)
         best = min(costs.values())
         methods = dict(zip(_CHOICES, chosen, strict=True))
         found.append({name: costs[how] / best - 1.0 for name, how in methods.items()})

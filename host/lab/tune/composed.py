@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.lab.tune.parts import parts_of
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
+from edgekit.host.lab.tune.warm import PartTimer, warm_costs
 from edgekit.host.simulator.products import Multiplication, Part
-from edgekit.host.simulator.run import SimulatedCost as Cycles
 
 _FINALISTS = 2  # per question
 _GAIN = 0.98  # ratio to the default from which a method is worth running on the whole product
 _COMPOSED = 0.03  # spread of a cost composed from parts: what it is typically off by
-
-
-class PartTimer(Protocol):
-    """The cost of parts of a product on a simulated core; `ProductTimer` is one."""
-
-    def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cycles, ...]: ...
 
 
 class ComposedMeasurer:
@@ -90,10 +83,8 @@ class ComposedMeasurer:
         }
 
     def _run(self, product: MatrixProduct, parts: Sequence[Part]) -> list[float]:
-        if not parts:
-            return []
         whole = Multiplication(product.shape, product.dtype, product.packed, product.threads)
-        return [float(cost.cycles) for cost in self._timer.part_costs(whole, parts)]
+        return [float(cost.cycles) for cost in warm_costs(self._timer, whole, parts)]
 
 
 def _composed(cycles: float) -> MeasuredCost:

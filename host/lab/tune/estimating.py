@@ -9,6 +9,7 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr, library
 from edgekit.host.lab.tune.spmv_board import BoardResult, FormCost
 from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
+from edgekit.host.lab.tune.warm import PartTimer, warm_costs
 from edgekit.host.simulator.products import Multiplication, ProductTimer
 from edgekit.host.simulator.sparse import StoredForm, spmv_forms
 from edgekit.host.simulator.target import SimulatedCore
@@ -20,7 +21,7 @@ class EstimatingMeasurer:
 
     unit = "seconds"
 
-    def __init__(self, target: SimulatedCore, timer: ProductTimer | None = None) -> None:
+    def __init__(self, target: SimulatedCore, timer: PartTimer | None = None) -> None:
         """InputError if there is no emulator."""
         self._target = target
         self._timer = timer or ProductTimer(target)
@@ -28,12 +29,13 @@ class EstimatingMeasurer:
     def measure(
         self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
-        """Each method is run once, whatever a question's seconds: an estimate has no noise."""
+        """Runs each method as `warm_costs` does, whatever a question's seconds."""
         for index, question in enumerate(questions):
             product = question.product
             wanted = Multiplication(product.shape, product.dtype, product.packed, product.threads)
             methods = list(dict.fromkeys((question.default, *question.methods)))
-            costs = dict(zip(methods, self._timer.costs(wanted, methods), strict=True))
+            parts = [(product.shape, how) for how in methods]
+            costs = dict(zip(methods, warm_costs(self._timer, wanted, parts), strict=True))
             seconds = {
                 how: self._target.milliseconds(cost.cycles) / 1e3 for how, cost in costs.items()
             }

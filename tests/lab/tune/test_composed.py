@@ -14,10 +14,12 @@ from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
 from edgekit.host.lab.tune.build import build_table
 from edgekit.host.lab.tune.composed import ComposedMeasurer
+from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import Question, TimedProduct
 from edgekit.host.simulator.products import Multiplication, Part
 from edgekit.host.simulator.run import SimulatedCost
+from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 
@@ -82,6 +84,33 @@ def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
         assert timed.methods[0].low == pytest.approx(cycles / gain, rel=0.02)
         assert timed.methods[0].low <= timed.methods[1].low == pytest.approx(cycles, rel=0.02)
         assert (timed.methods[0].spread == 0.0) == (gain == 2)
+
+
+class _Learning(_Timer):
+    """A core on which each part takes half as long again until any other has run."""
+
+    def part_costs(
+        self, product: Multiplication, parts: Sequence[Part]
+    ) -> tuple[SimulatedCost, ...]:
+        costs = super().part_costs(product, parts)
+        return tuple(
+            replace(cost, cycles=cost.cycles * 3 // 2) if i == 0 else cost
+            for i, cost in enumerate(costs)
+        )
+
+
+@pytest.mark.parametrize("rows", [16, 1600])
+def test_the_first_method_of_a_run_has_no_disadvantage(rows: int) -> None:
+    default, other = (Method(rows, 3, 64, False, False, *tile) for tile in ((5, 16), (4, 24)))
+    asked = Question(MatrixProduct(GemmShape(rows, 3, 64)), default, (other,), 1.0)
+    answers: dict[int, TimedProduct | None] = {}
+    for measurer in (
+        ComposedMeasurer(_Learning(), _BOARD.isa.vl, thorough=4),
+        EstimatingMeasurer(target_of(_BOARD), _Learning()),
+    ):
+        measurer.measure([asked], answers.__setitem__)
+        timed = answers[0]
+        assert timed and timed.default.low == timed.methods[0].low
 
 
 def test_the_shapes_for_estimates_are_those_of_networks_and_programs() -> None:
