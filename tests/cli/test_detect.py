@@ -154,10 +154,12 @@ def test_programs_on_the_board_give_frames(edgekit, scene, home):
         flipped = model.detect(frame[:, ::-1])
         assert len(flipped) == len(expected)
         for wrong, said in (
-            ((b"",), "expected 0 x 0 pixels of 3 bytes, found 0 bytes"),
+            ((b"",), r"expected a picture of known size, found \[0\]; give an array"),
+            ((frame[..., 0],), r"expected a picture of known size, found \[100, 200\]; give"),
+            ((frame[:0],), "expected at least 1 x 1 pixels, found 200 x 0; give an array"),
             ((frame[..., :2],), "expected 200 x 100 pixels of 3 bytes"),
             ((frame.astype(np.float32),), "found elements of 4"),
-            (("text",), "expected a picture as bytes, found str"),
+            (("text",), "expected a picture as bytes, found str; give an array"),
         ):
             with pytest.raises(DeviceInputError, match=said):
                 model.detect(*wrong)

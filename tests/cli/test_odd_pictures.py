@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cli.test_detect import served
 from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
@@ -42,6 +45,24 @@ def _first(edgekit, sides: Path, name: str) -> str:
     assert done.code == 0, done.err
     best: str = done.document["inputs"][0]["top"][0][0]["label"]
     return best
+
+
+@pytest.mark.slow
+def test_the_server_scales_sixteen_bits(edgekit, sides, home):
+    """Cut at 255, both halves would be white."""
+    assert edgekit("deploy", sides, "--task", "classify").code == 0
+    bits = np.full((16, 16), 300, np.uint16)
+    bits[:, 8:] = 30000
+    bodies = {}
+    for picture in (Image.fromarray(bits), Image.fromarray(bits.astype(np.float32) / 30000)):
+        file = io.BytesIO()
+        picture.save(file, "TIFF")
+        bodies[picture.mode] = file.getvalue()
+    board = home.parent / "home/boards/local"
+    ((code, found),) = served(home, board, {"/classify": bodies["I;16"]}).values()
+    assert code == 200 and json.loads(found)["classes"][0]["label"] == "red right"
+    ((code, said),) = served(home, board, {"/classify": bodies["F"]}).values()
+    assert code == 400 and "found: pixels from 0.01 to 1" in said
 
 
 @pytest.mark.slow

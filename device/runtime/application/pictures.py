@@ -221,18 +221,21 @@ def _fitted(
 
 def _pixels_of(frame: Any, width: int, height: int) -> Tuple[memoryview, int, int]:
     """The bytes of a frame, and its size."""
+    give = "give an array [height, width, 3] of bytes, or bytes with width and height"
     try:
         view = memoryview(frame)
     except TypeError:
-        raise InputError(f"expected a picture as bytes, found {type(frame).__name__}") from None
-    if not (width or height) and view.ndim == _COLORS and view.shape:
+        name = type(frame).__name__
+        raise InputError(f"expected a picture as bytes, found {name}; {give}") from None
+    if not (width or height):
+        if view.ndim != _COLORS:
+            raise InputError(f"expected a picture of known size, found {[*view.shape]}; {give}")
         height, width = view.shape[:2]
-    if view.itemsize != 1 or view.nbytes != _COLORS * width * height or min(width, height) < 1:
+    if min(width, height) < 1:
+        raise InputError(f"expected at least 1 x 1 pixels, found {width} x {height}; {give}")
+    if view.itemsize != 1 or view.nbytes != _COLORS * width * height:
         found = f"{view.nbytes} bytes" if view.itemsize == 1 else f"elements of {view.itemsize}"
-        raise InputError(
-            f"expected {width} x {height} pixels of 3 bytes, found {found}; give an array [height, "
-            "width, 3] of bytes, or bytes with width and height"
-        )
+        raise InputError(f"expected {width} x {height} pixels of 3 bytes, found {found}; {give}")
     flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     return flat, width, height
 

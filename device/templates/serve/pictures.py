@@ -27,7 +27,7 @@ def read_picture(body):
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(body)) as opened:
-                return ImageOps.exif_transpose(opened).convert("RGB")
+                return in_eight_bits(ImageOps.exif_transpose(opened)).convert("RGB")
     except UnidentifiedImageError:  # it would name an object of Python
         raise UnreadableError("expected a picture that Pillow reads, found another file") from None
     except UNREADABLE as error:
@@ -36,6 +36,19 @@ def read_picture(body):
         raise UnreadableError(
             f"expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more"
         ) from None
+
+
+def in_eight_bits(picture):
+    """Pillow cuts 16 bits at 255 instead of scaling them. ValueError for other numbers."""
+    if picture.mode not in ("F", "I", "I;16", "I;16B", "I;16L"):
+        return picture
+    low, high = picture.getextrema()
+    most, least = (255, 1) if picture.mode == "F" else (65535, 0)
+    if low < 0 or high > most or low < high <= least:
+        raise ValueError(f"pixels from {low:g} to {high:g}")
+    if picture.mode == "F":
+        return picture
+    return picture.convert("I").point(lambda value: value * (1 / 256) + 0).convert("L")
 
 
 def as_json(task, found):
