@@ -36,7 +36,7 @@ from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
-from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, POINTS
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
@@ -272,7 +272,7 @@ def _classifier(model: KnownModel) -> Prepared | None:
     ends, config = model.ends, model.config
     scores = [t for t in ends.outputs if class_count(t.shape) > 1]
     count = class_count(scores[0].shape) if len(scores) == 1 else 0
-    own = count == config.classes  # not another model's file
+    own = config.kind == MMPRETRAIN or count == config.classes  # not another model's file
     sure = model.asks_for(CLASSIFY) or (own and config.classifies)
     if not count or not (sure or len(ends.outputs) == 1):
         return None

@@ -40,10 +40,15 @@ _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the siz
 _CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
 PADDLE = "paddle"  # kind and head of what PaddleDetection exports
 MMDEPLOY = "mmdeploy"  # the same of MMDeploy
+MMPRETRAIN = "mmpretrain"  # kind of classifiers that MMDeploy exports
 # What its detectors do with pictures, and steps that change no pixels.
 _MMDEPLOY_STEPS = {
     "Resize", "Pad", "Normalize", "LoadImageFromFile", "LoadAnnotations", "DefaultFormatBundle",
     "ImageToTensor", "Collect", "PackDetInputs",
+}  # fmt: skip
+_CLASSIFIER_STEPS = {
+    "Resize", "ResizeEdge", "CenterCrop", "Normalize", "LoadImageFromFile", "ImageToTensor",
+    "Collect", "PackInputs",
 }  # fmt: skip
 POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
@@ -175,26 +180,21 @@ def _paddle(path: Path) -> Config | None:
 
 
 def _mmdeploy(path: Path) -> Config | None:
-    """What MMDeploy writes for a detector; None for other models and unknown steps."""
+    """What MMDeploy writes for a detector or a classifier; None for others and unknown steps."""
     about = read_json(config_folder(path) / PIPELINE).get("pipeline")
     tasks = about.get("tasks") if isinstance(about, dict) else None
     tasks = tasks if isinstance(tasks, list) else []
     modules = {str(task.get("module")): task for task in tasks if isinstance(task, dict)}
     steps = modules.get("Transform", {}).get("transforms")
-    if "mmdet" not in modules or not isinstance(steps, list):
+    if not isinstance(steps, list):
         return None
     known = {str(step.get("type")): step for step in steps if isinstance(step, dict)}
-    if {*known} - _MMDEPLOY_STEPS:
+    if {"mmpretrain", "mmcls"} & {*modules}:
+        return _mmpretrain(known)
+    if "mmdet" not in modules or {*known} - _MMDEPLOY_STEPS:
         return None
     resize, pad, pixels = (known.get(name, {}) for name in ("Resize", "Pad", "Normalize"))
-    mean, scale = _range(
-        {
-            "do_rescale": False,
-            "do_normalize": "Normalize" in known,
-            "image_mean": pixels.get("mean"),
-            "image_std": pixels.get("std"),
-        }
-    )
+    mean, scale = _normalized(known)
     keeps = resize.get("keep_ratio")
     if type(keeps) is not bool or not scale:
         return None
@@ -209,6 +209,39 @@ def _mmdeploy(path: Path) -> Config | None:
     side = size[0] if isinstance(size, list) and size and size == size[:1] * 2 else 0
     side = side if type(side) is int and 0 < side <= _MOST_SIDE else 0
     return Config(MMDEPLOY, MMDEPLOY, 0, (), mean, scale, RGB, placing, False, PIPELINE, side)
+
+
+def _mmpretrain(known: dict[str, dict[str, Any]]) -> Config | None:
+    """Of a classifier: both edges, or the shorter one, become a size, of which the center is
+    taken."""
+    edge = known.get("ResizeEdge")
+    resize = known.get("Resize", {}) if edge is None else edge
+    mean, scale = _normalized(known)
+    if {*known} - _CLASSIFIER_STEPS or not scale or "Normalize" not in known:
+        return None
+    size = resize.get("size", resize.get("scale"))
+    sides = size if isinstance(size, list) else [size, size if edge is None else -1]
+    shorter = sides[1:] == [-1] or resize.get("edge") == "short"
+    cut = known.get("CenterCrop", {}).get("crop_size", sides[0])
+    crop = _positive(cut[0] if isinstance(cut, list) and cut else cut)
+    if not crop or not (shorter or sides == sides[:1] * 2):
+        return None
+    placing = _zoomed(CROP if shorter else STRETCH, _positive(sides[0]) / crop)
+    placing["channels"] = RGB if known["Normalize"].get("to_rgb") is True else BGR
+    return Config(MMPRETRAIN, "", 0, (), mean, scale, RGB, placing, True, PIPELINE)
+
+
+def _normalized(known: dict[str, dict[str, Any]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and scale by a step of MMDeploy."""
+    pixels = known.get("Normalize", {})
+    return _range(
+        {
+            "do_rescale": False,
+            "do_normalize": "Normalize" in known,
+            "image_mean": pixels.get("mean"),
+            "image_std": pixels.get("std"),
+        }
+    )
 
 
 def _is_label(name: Any) -> bool:

@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, Config, read_config
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
@@ -90,6 +90,8 @@ class KnownModel:
             if config.head != head:
                 return _BYTES if self._takes_bytes else {}
             return {"mean": config.mean, "scale": config.scale, **config.placing}
+        if config.kind == MMPRETRAIN:  # nor does it
+            return {} if head else {"mean": config.mean, "scale": config.scale}
         # A detector of PaddleDetection does not show how many classes it has.
         classes = count or (config.classes if config.head == PADDLE else 0)
         if not config.scale or classes != config.classes:

@@ -68,6 +68,34 @@ def test_files_for_another_number_of_classes_are_told(tmp_path):
     assert made.source.endswith(", without labels because config.json is for 2 classes, not 3")
 
 
+@pytest.mark.parametrize(
+    ("resize", "fit", "zoom"),
+    [
+        ({"type": "ResizeEdge", "scale": 72, "edge": "short"}, "crop", 72 / 64),
+        ({"type": "Resize", "size": [72, -1], "keep_ratio": True}, "crop", 72 / 64),
+        ({"type": "Resize", "size": [72, 72], "keep_ratio": False}, "stretch", 72 / 64),
+        ({"type": "Resize", "size": [72, 80]}, None, 1),
+        ({"type": "Rotate", "size": [72, 72]}, None, 1),
+    ],
+)
+def test_pixels_of_classifiers_of_mmdeploy(tmp_path, resize, fit, zoom):
+    """pipeline.json of MMPretrain does not say how many classes there are."""
+    path = _classifier(tmp_path, 1000)
+    normal = {"mean": [1, 2, 3], "std": [4, 5, 6], "to_rgb": False}
+    steps = [resize, {"type": "CenterCrop", "crop_size": 64}, {"type": "Normalize", **normal}]
+    tasks = [
+        {"module": "Transform", "transforms": steps},
+        {"module": "mmpretrain", "component": "LinearClsHead", "params": {"topk": 5}},
+    ]
+    (tmp_path / "pipeline.json").write_text(json.dumps({"pipeline": {"tasks": tasks}}))
+    task = prepared(path).task
+    if fit is None:
+        assert task is None or task.mean != (1, 2, 3)
+        return
+    assert task is not None and (task.fit, task.zoom) == (fit, pytest.approx(zoom))
+    assert (task.mean, task.scale, task.channels) == ((1, 2, 3), (4, 5, 6), "bgr")
+
+
 def test_labels_that_count_from_one_serve_models_that_select_boxes(tmp_path):
     rows = np.array([[[1, 2, 30, 40, 0.9, 1], [5, 6, 7, 8, 0.4, 0]]], np.float32)
     path = detector(tmp_path, {"y": rows}, _SIZE)
