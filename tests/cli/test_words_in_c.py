@@ -12,7 +12,8 @@ from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
-from tests.cli.test_hearing import _melody, _silero, _words, late_or_early
+from tests.cli.test_hearing import _melody, _silero, _words
+from tests.cli.test_last_window import late_or_early
 from tests.cli.test_ocr import line_reader, stripes
 from tests.cli.test_transcribe import spoken, transcriber
 from tests.support.detectors import detector

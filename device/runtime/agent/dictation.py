@@ -73,9 +73,11 @@ def dictation_of(data: bytes, where: str) -> DictationSpec:
             raise bad(f"{where}.{name}", "a list", type(given).__name__)
         return tuple(integer(each, f"{where}.{name}", 0, 1 << 24) for each in given)
 
-    names = ("ends", "start", "languages", "after", "held")
+    ends, start, languages, after, held = map(
+        tokens, ("ends", "start", "languages", "after", "held")
+    )
     times = integer(keys.get("times", 0), f"{where}.times", 0, 1 << 24)
-    made = DictationSpec(tokenizer, *map(tokens, names), times)
+    made = DictationSpec(tokenizer, ends, start, languages, after, held, times)
     if not made.start or not made.ends:
         raise bad(where, "tokens with which texts start and end", "none")
     return made

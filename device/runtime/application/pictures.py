@@ -228,9 +228,10 @@ def _pixels_of(frame: Any, width: int, height: int) -> Tuple[memoryview, int, in
         name = type(frame).__name__
         raise InputError(f"expected a picture as bytes, found {name}; {give}") from None
     if not (width or height):
-        if view.ndim != _COLORS:
-            raise InputError(f"expected a picture of known size, found {[*view.shape]}; {give}")
-        height, width = view.shape[:2]
+        shape = view.shape or ()
+        if len(shape) != _COLORS:
+            raise InputError(f"expected a picture of known size, found {[*shape]}; {give}")
+        height, width = shape[:2]
     if min(width, height) < 1:
         raise InputError(f"expected at least 1 x 1 pixels, found {width} x {height}; {give}")
     if view.itemsize != 1 or view.nbytes != _COLORS * width * height:

@@ -49,8 +49,8 @@ def _without_filler(call: OnnxCall, x: Tensor) -> Tensor:
         return x
     if len(axes) != 1:
         raise ShapeError("expected one axis of a data-dependent length, found several")
-    shape = [n if i == axes[0] else 1 for i, n in enumerate(x.shape)]
-    return call.emit(ops.Where(), call.reshape(valid, shape), x, call.scalar(0, x))
+    sizes = tuple(n if i == axes[0] else 1 for i, n in enumerate(x.shape))
+    return call.emit(ops.Where(), call.reshape(valid, sizes), x, call.scalar(0, x))
 
 
 def constant_of_shape(call: OnnxCall) -> Tensor:
