@@ -22,7 +22,7 @@ _WITHOUT_A_TEST |= {
     "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
 }  # fmt: skip
 # ONNX Runtime's own: see test_onnx_microsoft.py.
-_WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
+_WITHOUT_A_TEST |= {"EfficientNMS_TRT", "SimplifiedLayerNormalization"}
 # Random numbers: see test_random.py.
 _WITHOUT_A_TEST |= {
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",

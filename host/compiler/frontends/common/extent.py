@@ -136,13 +136,13 @@ def _joined(builder: GraphBuilder, x: Tensor) -> list[Tensor]:
 def _of_element(builder: GraphBuilder, x: Tensor, at: int, depth: int, known: _Known) -> Extent:
     """The value range of one element of a tensor: parts of a shape are not as large as its
     largest."""
-    x, at = _origin(builder, x, at)
+    x, at = origin_of(builder, x, at)
     if x.data is not None:
         return _of_constant(replace(x, shape=(1,), data=x.data.reshape(-1)[at : at + 1]))
     return _extent(builder, x, depth, known)
 
 
-def _origin(builder: GraphBuilder, x: Tensor, at: int) -> tuple[Tensor, int]:
+def origin_of(builder: GraphBuilder, x: Tensor, at: int) -> tuple[Tensor, int]:
     """The tensor that an element comes from, by moves only; elements are counted in C order."""
     for _ in range(_DEPTH):
         node = builder.producer(x.name)
@@ -257,7 +257,7 @@ def _steps_from(builder: GraphBuilder, x: Tensor) -> tuple[str, int]:
     """Writes `x` as root + n with an integer n; returns the name of the root, and n."""
     total = 0
     for _ in range(_DEPTH):
-        source, at = _origin(builder, x, 0)
+        source, at = origin_of(builder, x, 0)
         if source.data is not None and (n := _integer(source.data.flat[at].item())) is not None:
             return "", total + n
         if source.elements > 1:

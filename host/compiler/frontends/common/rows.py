@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
+from edgekit.host.compiler.frontends.common.extent import origin_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 
@@ -146,7 +147,8 @@ def valid_rows(builder: GraphBuilder, rows: Rows) -> Tensor:
 
     if builder.repeats > 1:
         return made()[0]
-    return builder.once(("valid", rows.root, rows.bound), made)[0]
+    number, at = origin_of(builder, rows.length, 0)
+    return builder.once(("valid", number.name, at, rows.bound), made)[0]
 
 
 def filled(builder: GraphBuilder, x: Tensor, rows: Rows, value: float | None, at: int) -> Tensor:
