@@ -22,7 +22,9 @@ _WITHOUT_A_TEST |= {
     "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
 }  # fmt: skip
 # ONNX Runtime's own: see test_onnx_microsoft.py.
-_WITHOUT_A_TEST |= {"EfficientNMS_TRT", "SimplifiedLayerNormalization"}
+_WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
+# TensorRT's plugin: see tests/compiler/tasks/test_selected.py.
+_WITHOUT_A_TEST |= {"EfficientNMS_TRT"}
 # Random numbers: see test_random.py.
 _WITHOUT_A_TEST |= {
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
