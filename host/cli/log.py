@@ -1,6 +1,7 @@
 """Log file of bounded size in the state folder; also goes to stderr with --verbose.
 
-Warnings always go to stderr.
+Warnings always go to stderr, and so do errors after which a server goes on; `main` prints the one
+that ends a command.
 """
 
 from __future__ import annotations
@@ -44,10 +45,22 @@ def start(arguments: Sequence[str], verbose: bool) -> None:
     logger.addHandler(logging.NullHandler() if "--dry-run" in arguments else _file_handler())
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.DEBUG if verbose else logging.WARNING)
-    shown.setFormatter(logging.Formatter("edgekit: %(message)s"))
-    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors are printed by `main`
+    shown.setFormatter(_one_line_formatter())
+    shown.addFilter(lambda record: record.levelno < logging.ERROR or record.name != logger.name)
     logger.addHandler(shown)
     logger.info("edgekit %s", shlex.join(arguments))
+
+
+def _one_line_formatter() -> logging.Formatter:
+    import logging
+
+    class OneLine(logging.Formatter):
+        """Leaves tracebacks to the file."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return f"edgekit: {record.getMessage()}"
+
+    return OneLine()
 
 
 def _file_handler() -> logging.Handler:
@@ -74,7 +87,8 @@ def _file_handler() -> logging.Handler:
 
 
 def failed(error: Exception, code: int) -> None:
-    """Logs the error that ended a command, with its traceback, if `start` opened a log."""
+    """Logs the error that ended a command, with its traceback, if `start` opened a log; `start`
+    keeps the records of this logger from stderr."""
     import logging
 
     logger = logging.getLogger("edgekit")

@@ -1,4 +1,4 @@
-"""Standard command-line behavior: help, completion, pipes, signals, logs, colors."""
+"""Standard command-line behavior: help, completion, pipes, signals, colors."""
 
 from __future__ import annotations
 
@@ -200,43 +200,6 @@ def test_verbose_logs_each_step_wherever_it_is_given(edgekit: Any) -> None:
         done = edgekit(*line)
         assert (done.code, done.out) == (quiet.code, quiet.out)
         assert "edgekit: board local: status" in done.err.splitlines()
-
-
-def test_the_log_tells_commands_and_tracebacks(edgekit: Any, tmp_path: Path) -> None:
-    edgekit("status")
-    edgekit("compile", "nosuch.tflite")
-    log = (tmp_path / "home" / "state" / "edgekit.log").read_text()
-    assert "edgekit status" in log
-    assert "exit code 2" in log
-    assert "Traceback" in log
-
-
-def test_the_folders_of_the_log_are_made(
-    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other" / "home"))
-    edgekit("boards", "--json")
-    assert (tmp_path / "other" / "home" / "state" / "edgekit.log").is_file()
-
-
-def test_the_log_stays_small(edgekit: Any, tmp_path: Path) -> None:
-    for _ in range(8):
-        edgekit("compile", "x" * 300_000)  # each logs the command and a traceback
-    files = list((tmp_path / "home" / "state").iterdir())
-    assert 2 <= len(files) <= 3
-    assert all(file.stat().st_size <= 1 << 20 for file in files)
-
-
-def test_help_leaves_no_log(edgekit: Any, tmp_path: Path) -> None:
-    edgekit("boards", "--help")
-    edgekit("--version")
-    assert not (tmp_path / "home" / "state").exists()
-
-
-def test_a_log_that_cannot_be_written_keeps_nobody_from_work(edgekit: Any, tmp_path: Path) -> None:
-    (tmp_path / "home" / "state").write_text("in the way")
-    done = edgekit("boards", "--json")
-    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.slow
