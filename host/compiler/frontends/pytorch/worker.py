@@ -16,7 +16,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,8 @@ def _despite_torchvision(load: Callable[[], Any]) -> Any:
 
     try:
         return load()
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
+    except (RuntimeError, ImportError) as error:
+        if not any("operator torchvision::" in str(each) for each in _causes(error)):
             raise
     for name in ("nms", "qnms"):
         schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -80,6 +80,13 @@ def _despite_torchvision(load: Callable[[], Any]) -> Any:
     for name in [name for name in sys.modules if name.partition(".")[0] in _ON_TORCHVISION]:
         del sys.modules[name]
     return load()
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it was raised from; transformers raises one of its own."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _from_module(file: Path, factory: str) -> Any:
