@@ -14,7 +14,7 @@ from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
-from tests.cross.conftest import RVV, cores
+from tests.cross.conftest import CPUS, RVV, cores
 from tests.support.kernel_runs import build as build_graph
 from tests.support.kernel_runs import check as check_graph
 from tests.support.op_cases import Case, constant, tensor
@@ -88,7 +88,7 @@ def test_rows_are_picked_from_the_weights_that_a_product_streams(board, virtual_
     check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)
 
 
-@pytest.mark.parametrize("board", cores("a57", "a76", "a7", *RVV))
+@pytest.mark.parametrize("board", cores("a57", "a76", "a55", "a7", *RVV))
 def test_products_by_weights_of_two_bits_are_numpys(board, virtual_board, tmp_path):
     """Rows and several rows; groups of 16 to 512, panels that are full and that are not."""
     rng, layers = np.random.default_rng(3), []
@@ -100,5 +100,5 @@ def test_products_by_weights_of_two_bits_are_numpys(board, virtual_board, tmp_pa
     inputs = inputs_of(graph)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     folder = build_graph(graph, load_board(board), tmp_path / "release")
-    made = virtual_board(board).run(folder, cases, tmp_path, 2)
+    made = virtual_board(board, CPUS.get(board, CPUS["a76"])).run(folder, cases, tmp_path, 2)
     check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)

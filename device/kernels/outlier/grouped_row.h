@@ -1,5 +1,5 @@
-/* A row by 2-, 4- or 8-bit weights that have a scale per group of k and column; outliers are added from
- * the panel that the product has just read. */
+/* A row by 2-, 4- or 8-bit weights that have a scale per group of k and column; outliers are added
+ * from the panel that the product has just read. */
 #ifndef EK_OUTLIER_GROUPED_ROW_H
 #define EK_OUTLIER_GROUPED_ROW_H
 #include "../kernel.h"

@@ -1,5 +1,5 @@
-/* group_sums of grouped_row.c for 2 bits: values plus 2, whose excess is taken off at the end. Values
- * that stay in upper bits of their bytes count as multiples where such sums fit. */
+/* group_sums of grouped_row.c for 2 bits: values plus 2, whose excess is taken off at the end.
+ * Values that stay in upper bits of their bytes count as multiples where such sums fit. */
 #ifndef EK_OUTLIER_INT2_ROW_H
 #define EK_OUTLIER_INT2_ROW_H
 
@@ -8,11 +8,12 @@ _Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
 
 /* Keeps the compiler from computing one vector after the other on a core in order, where each would
  * wait for its operand. */
-#if EK_IN_ORDER
+#if EK_IN_ORDER && NV == 4
 #define TOGETHER(nv, v)                                                                            \
-    if ((nv) == 4)                                                                                 \
-    __asm__ volatile("" : "+w"((v)[0]), "+w"((v)[NV > 1]), "+w"((v)[NV > 2 ? 2 : 0]),            \
-                     "+w"((v)[NV > 3 ? 3 : 0]))
+    do {                                                                                           \
+        if ((nv) == 4)                                                                             \
+            __asm__ volatile("" : "+w"((v)[0]), "+w"((v)[1]), "+w"((v)[2]), "+w"((v)[3]));         \
+    } while (0)
 #else
 #define TOGETHER(nv, v) ((void)0)
 #endif

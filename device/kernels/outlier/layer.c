@@ -75,7 +75,7 @@ static place place_of(const ek_outlier_layer_args *l, long channel) {
                    .part = I8_PLACE(k % I8_GROUP),
                    .slice = slice,
                    .in = l->streamed ? stream_place_of(channel % l->slice, l->depth, l->bits)
-                                   : (stream_place){0}};
+                                     : (stream_place){0}};
 }
 
 /* The panel that contains EK_VL columns of W. */

@@ -75,7 +75,7 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     special = tuple(i for i, kind in enumerate(kinds) if kind in (_CONTROL, _OWN) and pieces[i])
     hidden = tuple(i for i, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED))
     first = about.get(f"{_PREFIX}bos_token_id")
-    strips = {"left": _stripping(about, "lstrip"), "right": _stripping(about, "rstrip")}
+    left, right = (_stripping(about, key) for key in ("lstrip", "rstrip"))
     if model in ("llama", "t5"):
         scores = about.get(f"{_PREFIX}scores", [])
         if not isinstance(scores, list) or len(scores) != len(pieces):
@@ -88,7 +88,7 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
             UNIGRAM if model == "t5" else MARKS, "none", pieces, (), tuple(map(float, scores)),
             special, hidden, before, ALWAYS if spaced else NEVER,
             unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1,
-            **strips, **steps,
+            left=left, right=right, **steps,
         )  # fmt: skip
     name = about.get(f"{_PREFIX}pre", "gpt2")
     if name not in _SPLITS:
@@ -101,7 +101,7 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     merges = _merges(_texts(about, "merges"), pieces)
     return BpeSpec(
         BYTES, split, pieces, merges, (), special, hidden, before,
-        whole=split in _WHOLE, composed=split in _COMPOSED, **strips,
+        whole=split in _WHOLE, composed=split in _COMPOSED, left=left, right=right,
     )  # fmt: skip
 
 
