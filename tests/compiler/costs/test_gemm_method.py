@@ -286,6 +286,8 @@ def test_the_cores_own_costs_choose_the_tile(name, shape, dtype, tiles):
     [  # likewise, of operands in place; the tiles chosen before took 1.5 to 2.7 times as long
         ("rpi4", GemmShape(320, 1000, 2), {(8, 12), (5, 16)}),  # A exceeds L2: few rows at once
         ("rpi4", GemmShape(128, 1024, 2), {(8, 12)}),  # rows of A share cache sets
+        ("rpi4", GemmShape(12, 1024, 4), {(5, 16), (12, 8), (8, 12)}),  # likewise
+        ("rpi4", GemmShape(64, 1280, 4), {(8, 12), (5, 16)}),
         ("rpi5", GemmShape(8, 400, 25), {(12, 7), (8, 11), (16, 5)}),
         ("rpi5", GemmShape(12, 1024, 8), {(12, 8)}),  # packing rows that share cache sets
         ("jetson-nano", GemmShape(96, 576, 49), {(5, 16)}),
