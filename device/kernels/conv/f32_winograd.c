@@ -12,6 +12,7 @@
 #define F32_ROW_STEP (MR * EK_VL)
 #include "epilogue.h"
 #include "../gemm/f32_tile.h"
+#include "../touch.h"
 
 #define SIDE 6
 #define POINTS (SIDE * SIDE)
@@ -70,20 +71,34 @@ EK_INLINE void transform_out(const int step, vf m[POINTS]) {
     m[2 * step] = vf_fma(sum_near, splat(0.5f), sum_far * splat(2 * FAR_SUMS));
 }
 
+/* Cores in order wait for the lines of x that they need, in an order that their prefetchers do not
+ * follow. */
+#if EK_IN_ORDER && defined __aarch64__
+#define READS_AHEAD 1
+#else
+#define READS_AHEAD 0
+#endif
+
 /* Where a tile of x is: inside the image at `from`, or, across its border, the pixels at `pixel`.
- */
-typedef struct {
+ * READS_AHEAD: the pixels in any case, and what is transformed next: the channels from `ahead` of
+ * the tile `next`. */
+typedef struct ek_tile {
     const ek_real *from, *pixel[POINTS];
+    const struct ek_tile *next;
+    long ahead;
 } ek_tile;
 
 /* Transforms `vectors` vectors of the channels from `at` of a tile into v, at the tile's vector:
  * [point][c / EK_VL][MR][EK_VL] and a gap. */
 EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long c, long at,
                        long vectors, ek_real *v) {
-    for (const ek_real *from = tile->from + at; vectors > 0; vectors--) {
+    const ek_real *const *soon = tile->next->pixel + SIDE - 4; /* columns that `tile` lacks */
+    for (const ek_real *from = tile->from + at; vectors > 0; vectors--, soon++) {
         vf d[POINTS];
         EK_UNROLL
         for (int i = 0; i < SIDE; i++) {
+            if (READS_AHEAD)
+                ek_touch((const float *)(soon[i * SIDE] + tile->ahead));
             EK_UNROLL
             for (int j = 0; j < SIDE; j++)
                 d[i * SIDE + j] =
@@ -121,16 +136,70 @@ static void __attribute__((noinline)) find_pixels(const ek_window *g, const ek_r
         }
 }
 
-/* Transforms m: [point][MR][NV vectors] of tile i to its pixels; only `rows` x `columns` of them
- * exist. */
+/* The same for a tile at `from`, inside the image. */
+static void find_inside(const ek_real *from, long pitch, long c, ek_tile *tile) {
+    tile->from = from;
+    for (int i = 0; READS_AHEAD && i < SIDE; i++, from += pitch)
+        for (int j = 0; j < SIDE; j++)
+            tile->pixel[i * SIDE + j] = from + j * c;
+}
+
+/* Where the pixels of a tile go and which of them exist. */
+typedef struct {
+    ek_real *y;
+    const ek_real *residual; /* or NULL */
+    long line, step;         /* of y: elements between rows and between pixels */
+    long wide, oc;           /* the same of `residual` */
+    int rows, columns;
+    vf bias, low, high;
+} ek_pixels;
+
+EK_INLINE vf finish(const ek_f32_winograd_args *a, const ek_pixels *to, int s, int t, vf sum,
+                    long at) {
+    vf v = vf_fma(sum, splat(1 / SCALE), to->bias);
+    if (to->residual)
+        v += vf_load(to->residual + s * to->wide + t * to->oc + at);
+    return vf_clamp(epilogue(&a->epilogue, v, at), to->low, to->high);
+}
+
+/* Finishes sums of all pixels, also of those that do not exist, before one is stored: a core in
+ * order then computes others while it waits for one. */
+EK_INLINE void finish_all(const ek_f32_winograd_args *a, const ek_pixels *to, vf d[POINTS],
+                          long at) {
+    EK_UNROLL
+    for (int s = 0; s < 4; s++) {
+        EK_UNROLL
+        for (int t = 0; t < 4; t++)
+            d[s * SIDE + t] = finish(a, to, s, t, d[s * SIDE + t], at);
+    }
+}
+
+/* Stores a vector of each pixel in y or, one behind the other, in `out`. */
+EK_INLINE void store(const int whole, const int finished, const int nv,
+                     const ek_f32_winograd_args *a, const ek_pixels *to, const vf d[POINTS],
+                     long at, ek_real *out) {
+    EK_UNROLL
+    for (int s = 0; s < 4; s++) {
+        EK_UNROLL
+        for (int t = 0; t < 4; t++) {
+            if (!whole && (s >= to->rows || t >= to->columns))
+                continue;
+            const vf v = d[s * SIDE + t];
+            vf_store(GATHERS ? out : to->y + s * to->line + t * to->step + at,
+                     finished ? v : finish(a, to, s, t, v, at));
+            out += nv * EK_VL;
+        }
+    }
+}
+
+/* Transforms m: [point][MR][NV vectors] of tile i to its pixels. */
 EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_real *m, int i,
-                        ek_real *y, const ek_real *residual, int rows, int columns, long channel) {
-    const vf low = vf_bound(a->low), high = vf_bound(a->high);
-    const long oc = a->win.oc, wide = a->win.ow * oc, step = a->pitch, line = a->win.ow * step;
+                        ek_pixels *to, long channel) {
+    const int rows = to->rows, columns = to->columns, whole = rows == 4 && columns == 4;
     ek_real out[16 * NV * EK_VL] __attribute__((aligned(64)));
     for (int j = 0; j < nv; j++) {
         vf d[POINTS];
-        const vf bias = vf_load((const ek_real *)a->bias + channel + j * EK_VL);
+        to->bias = vf_load((const ek_real *)a->bias + channel + j * EK_VL);
         EK_UNROLL
         for (int s = 0; s < SIDE; s++) {
             EK_UNROLL
@@ -142,31 +211,27 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_re
         for (int t = 0; t < 4; t++)
             transform_out(SIDE, d + t);
         const long at = channel + j * EK_VL;
-        ek_real *to = out + j * EK_VL;
-        EK_UNROLL
-        for (int s = 0; s < 4; s++) {
-            EK_UNROLL
-            for (int t = 0; t < 4; t++) {
-                if (s >= rows || t >= columns)
-                    continue;
-                vf v = vf_fma(d[s * SIDE + t], splat(1 / SCALE), bias);
-                if (residual)
-                    v += vf_load(residual + s * wide + t * oc + at);
-                v = vf_clamp(epilogue(&a->epilogue, v, at), low, high);
-                vf_store(GATHERS ? to : y + s * line + t * step + at, v);
-                to += nv * EK_VL;
-            }
-        }
+        if (EK_IN_ORDER && (whole || !to->residual))
+            finish_all(a, to, d, at);
+        if (EK_IN_ORDER && whole)
+            store(1, 1, nv, a, to, d, at, out + j * EK_VL);
+        else if (EK_IN_ORDER && !to->residual)
+            store(0, 1, nv, a, to, d, at, out + j * EK_VL);
+        else if (whole)
+            store(1, 0, nv, a, to, d, at, out + j * EK_VL);
+        else
+            store(0, 0, nv, a, to, d, at, out + j * EK_VL);
     }
     if (!GATHERS) {
         for (int s = 0; s < rows; s++)
-            epilogue_rows(&a->epilogue, y + s * line + channel, step, columns, channel, nv * EK_VL);
+            epilogue_rows(&a->epilogue, to->y + s * to->line + channel, to->step, columns, channel,
+                          nv * EK_VL);
     } else {
         epilogue_rows(&a->epilogue, out, nv * EK_VL, rows * columns, channel, nv * EK_VL);
         for (int s = 0; s < rows; s++)
             for (int t = 0; t < columns; t++)
-                memcpy(y + s * line + t * step + channel, out + (s * columns + t) * nv * EK_VL,
-                       sizeof(vf) * nv);
+                memcpy(to->y + s * to->line + t * to->step + channel,
+                       out + (s * columns + t) * nv * EK_VL, sizeof(vf) * nv);
     }
 }
 
@@ -214,9 +279,19 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real 
     for (int i = 0; i < count; i++) {
         const long t = first + i, ox = t % across * 4, oy = t / across % down * 4;
         const long at = (t / across / down * g->oh + oy) * g->ow + ox;
-        tile_out(nv, a, m, i, (ek_real *)a->y + at * a->pitch,
-                 residual ? residual + at * g->oc : NULL, (int)ek_min(4, g->oh - oy),
-                 (int)ek_min(4, g->ow - ox), channel);
+        ek_pixels to = {
+            .y = (ek_real *)a->y + at * a->pitch,
+            .residual = residual ? residual + at * g->oc : NULL,
+            .line = g->ow * a->pitch,
+            .step = a->pitch,
+            .wide = g->ow * (long)g->oc,
+            .oc = g->oc,
+            .rows = (int)ek_min(4, g->oh - oy),
+            .columns = (int)ek_min(4, g->ow - ox),
+            .low = vf_bound(a->low),
+            .high = vf_bound(a->high),
+        };
+        tile_out(nv, a, m, i, &to, channel);
     }
 }
 
@@ -236,7 +311,7 @@ static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_re
         const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
         const ek_real *image = (const ek_real *)a->x + t / across / down * g->h * pitch;
         if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h)
-            tile[i].from = image + iy * pitch + ix * g->c;
+            find_inside(image + iy * pitch + ix * g->c, pitch, g->c, &tile[i]);
         else
             find_pixels(g, image, iy, ix, zeros, &tile[i]);
     }
@@ -244,6 +319,9 @@ static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_re
         const long vectors = ek_min(LINE, g->c - at) / EK_VL;
         for (int i = 0; i < rows; i++) {
             ek_real *to = v + at * MR + i * EK_VL;
+            const int last = i + 1 == rows;
+            tile[i].next = &tile[last ? 0 : i + 1];
+            tile[i].ahead = last && at + LINE < g->c ? at + LINE : at;
             if (tile[i].from)
                 tile_inside(&tile[i], pitch, g->c, at, vectors, to);
             else

@@ -83,8 +83,16 @@
 #else
 #define IO_COPIES
 /* The same for both lanes of f32. A Cortex-A53 issues loads into integer registers beside
- * multiply-adds, but copies from there only beside each other. Nothing is prefetched: the core's
- * own prefetcher follows the panel, and hints take its place. */
+ * multiply-adds, but copies from there only beside each other. Where the core's own prefetcher
+ * follows the panel, nothing is prefetched, because hints take its place; it does not follow panels
+ * that products of few steps read alternately with other rows: these define F32_PREFETCH_BYTES. */
+#ifdef F32_PREFETCH_BYTES
+#define IO_FAR_BY(at, ahead) "prfm pldl1keep, [%[w], #" #at " - 64 + " #ahead "]\n"
+#define IO_FAR_OF(at, ahead) IO_FAR_BY(at, ahead)
+#define IO_FAR(at) IO_FAR_OF(at, F32_PREFETCH_BYTES)
+#else
+#define IO_FAR(at) ""
+#endif
 #define IO_F2(i, b, l, x, y) IO_F(i, 0, b, l) x IO_F(i, 1, b, l) y
 #define IO_FIRST_STEP(b, n, at, from, B, A)                                                        \
     IO_F2(0, b, 0, B##_LOAD(h0, at), B##_LOAD(h1, at + 8))                                         \
@@ -97,10 +105,10 @@
 #define IO_SECOND_STEP(b, n, at, B, A)                                                             \
     IO_F2(0, b, 1, B##_LOAD(h0, at), B##_LOAD(h1, at + 8))                                         \
     IO_F2(1, b, 1, B##_LOAD(h2, at + 16), B##_LOAD(h3, at + 24))                                   \
-    A##_PUT(0) A##_PUT(1) IO_F2(2, b, 1, "", "") IO_F2(3, b, 1, "", "") A##_PUT(2) A##_PUT(3)      \
-        B##_FIRST(n##0, h0) B##_FIRST(n##1, h2) IO_F2(4, b, 1, "", "") IO_F2(5, b, 1, "", "")      \
-            A##_PUT(4) A##_PUT(5) B##_JOIN(n##0, h1) B##_JOIN(n##1, h3) IO_F2(6, b, 1, "", "")     \
-                IO_F2(7, b, 1, "", "") A##_PUT(6) A##_PUT(7)
+    A##_PUT(0) A##_PUT(1) IO_F2(2, b, 1, IO_FAR(at), "") IO_F2(3, b, 1, "", "") A##_PUT(2)         \
+        A##_PUT(3) B##_FIRST(n##0, h0) B##_FIRST(n##1, h2) IO_F2(4, b, 1, "", "")                  \
+            IO_F2(5, b, 1, "", "") A##_PUT(4) A##_PUT(5) B##_JOIN(n##0, h1) B##_JOIN(n##1, h3)     \
+                IO_F2(6, b, 1, "", "") IO_F2(7, b, 1, "", "") A##_PUT(6) A##_PUT(7)
 #define IO_HALF(at, from, B, A)                                                                    \
     IO_FIRST_STEP(b, n, at + 32, from, IO, A) IO_SECOND_STEP(n, b, at + 64, B, A)
 #endif
