@@ -31,11 +31,13 @@ def _weights(*shape: int) -> Tensor:
     ),
 )
 def test_sums_of_any_length_are_near_the_reference(virtual_board, tmp_path, core, half):
-    """35 pixels are tiles of six or eight rows and a rest; channels are full and partial panels."""
+    """35 and 36 pixels are tiles of six or eight rows and a rest, which may be a tile of four;
+    channels are full and partial panels."""
     cases = [
         Case(ops.Conv2D(), (tensor((1, 5, 7, k)), _weights(32, 1, 1, k)))
         for k in (1, 3, 4, 7, 8, 9, 16, 43, 64, 70)
     ]
+    cases += [Case(ops.Conv2D(), (tensor((1, 6, 6, k)), _weights(20, 1, 1, k))) for k in (4, 8, 43)]
     around = ops.Conv2D(padding=Padding(1, 1, 1, 1))
     cases.append(Case(around, (tensor((2, 5, 7, 24)), _weights(19, 3, 3, 24))))
     point = (tensor((1, 5, 7, 8)), _weights(20, 1, 1, 8))  # rows of two vectors, of one

@@ -1,4 +1,5 @@
-/* Eight rows x two vectors of a packed panel, for 64-bit ARM cores in order; part of f32_tile.h.
+/* Eight rows (or four, on a Cortex-A53) x two vectors of a packed panel, for 64-bit ARM cores in
+ * order; part of f32_tile.h.
  *
  * While such a core loads a whole vector, it issues no multiply-add: for two cycles, so that loads
  * take a third to half as long as the products. Loads of 64 bits into integer registers go beside
@@ -9,7 +10,6 @@
 #ifndef EK_GEMM_F32_IN_ORDER_H
 #define EK_GEMM_F32_IN_ORDER_H
 
-#define F32_IN_ORDER(mr, nv) ((mr) == 8 && (nv) == 2)
 /* The fewest groups of EK_VL steps. A Cortex-A55 that reads rows of f32 half by half waits longer
  * for each line of them: short rows gain nothing. */
 #if !defined EK_HALF && defined __ARM_FEATURE_DOTPROD && !F32_INTERLEAVED
@@ -83,16 +83,9 @@
 #else
 #define IO_COPIES
 /* The same for both lanes of f32. A Cortex-A53 issues loads into integer registers beside
- * multiply-adds, but copies from there only beside each other. Where the core's own prefetcher
- * follows the panel, nothing is prefetched, because hints take its place; it does not follow panels
- * that products of few steps read alternately with other rows: these define F32_PREFETCH_BYTES. */
-#ifdef F32_PREFETCH_BYTES
-#define IO_FAR_BY(at, ahead) "prfm pldl1keep, [%[w], #" #at " - 64 + " #ahead "]\n"
-#define IO_FAR_OF(at, ahead) IO_FAR_BY(at, ahead)
-#define IO_FAR(at) IO_FAR_OF(at, F32_PREFETCH_BYTES)
-#else
-#define IO_FAR(at) ""
-#endif
+ * multiply-adds, but copies from there only beside each other. It prefetches five lines ahead, and
+ * only two streams, of which rows take one: a panel that comes from memory would be late. */
+#define IO_FAR(at) "prfm pldl1keep, [%[w], #" #at " - 64 + 1024]\n"
 #define IO_F2(i, b, l, x, y) IO_F(i, 0, b, l) x IO_F(i, 1, b, l) y
 #define IO_FIRST_STEP(b, n, at, from, B, A)                                                        \
     IO_F2(0, b, 0, B##_LOAD(h0, at), B##_LOAD(h1, at + 8))                                         \
@@ -109,6 +102,23 @@
         A##_PUT(3) B##_FIRST(n##0, h0) B##_FIRST(n##1, h2) IO_F2(4, b, 1, "", "")                  \
             IO_F2(5, b, 1, "", "") A##_PUT(4) A##_PUT(5) B##_JOIN(n##0, h1) B##_JOIN(n##1, h3)     \
                 IO_F2(6, b, 1, "", "") IO_F2(7, b, 1, "", "") A##_PUT(6) A##_PUT(7)
+/* The same for four rows. */
+#define IO_FIRST_OF_FOUR(b, n, at, from, B, A)                                                     \
+    IO_F2(0, b, 0, B##_LOAD(h0, at), B##_LOAD(h1, at + 8))                                         \
+    IO_F2(1, b, 0, B##_LOAD(h2, at + 16), B##_LOAD(h3, at + 24))                                   \
+    IO_F2(2, b, 0, A##_READ(0, from), A##_READ(1, from))                                           \
+    B##_FIRST(n##0, h0) B##_FIRST(n##1, h2) IO_F(3, 0, b, 0) A##_READ(2, from) B##_JOIN(n##0, h1)  \
+        B##_JOIN(n##1, h3) IO_F(3, 1, b, 0) A##_READ(3, from)
+#define IO_SECOND_OF_FOUR(b, n, at, B, A)                                                          \
+    IO_F2(0, b, 1, B##_LOAD(h0, at), B##_LOAD(h1, at + 8))                                         \
+    IO_F2(1, b, 1, B##_LOAD(h2, at + 16), B##_LOAD(h3, at + 24))                                   \
+    A##_PUT(0) A##_PUT(1) IO_F2(2, b, 1, IO_FAR(at), "") B##_FIRST(n##0, h0) B##_FIRST(n##1, h2)   \
+        IO_F(3, 0, b, 1) B##_JOIN(n##0, h1) B##_JOIN(n##1, h3) IO_F(3, 1, b, 1) A##_PUT(2)         \
+            A##_PUT(3)
+#define IO_HALF_OF_FOUR(at, from, B, A)                                                            \
+    IO_FIRST_OF_FOUR(b, n, at + 32, from, IO, A) IO_SECOND_OF_FOUR(n, b, at + 64, B, A)
+#define IO_GROUP_OF_FOUR(B, A)                                                                     \
+    IO_HALF_OF_FOUR(0, 8, IO, IO) IO_HALF_OF_FOUR(IO_HALF_BYTES, 128, B, A)
 #define IO_HALF(at, from, B, A)                                                                    \
     IO_FIRST_STEP(b, n, at + 32, from, IO, A) IO_SECOND_STEP(n, b, at + 64, B, A)
 #endif
@@ -135,8 +145,8 @@
 #endif
 
 /* Eight rows by `groups` > 0 times EK_VL steps of a panel of two vectors. */
-EK_INLINE void f32_rows_in_order(vf acc[MR][NV], const ek_real *const row[MR], const ek_real *w,
-                                 long groups) {
+EK_INLINE void f32_eight_in_order(vf acc[MR][NV], const ek_real *const row[MR], const ek_real *w,
+                                  long groups) {
     const ek_real *x0 = row[0];
 #if !F32_INTERLEAVED
     const ek_real *x1 = row[1], *x2 = row[2], *x3 = row[3];
@@ -163,5 +173,55 @@ EK_INLINE void f32_rows_in_order(vf acc[MR][NV], const ek_real *const row[MR], c
               IO_POINTERS, [w] "+r"(w), [groups] "+r"(groups)
             : [bytes] "n"(2 * EK_VL * EK_VL * sizeof(ek_real))
             : "cc", "memory");
+}
+
+#ifdef IO_COPIES
+#if !F32_INTERLEAVED
+#define IO_FOUR_POINTERS [x0] "+r"(x0), [x1] "+r"(x1), [x2] "+r"(x2), [x3] "+r"(x3)
+#else
+#define IO_FOUR_POINTERS IO_POINTERS
+#endif
+
+/* The same for four rows: the rest of an image. */
+EK_INLINE void f32_four_in_order(vf acc[MR][NV], const ek_real *const row[MR], const ek_real *w,
+                                 long groups) {
+    const ek_real *x0 = row[0];
+#if !F32_INTERLEAVED
+    const ek_real *x1 = row[1], *x2 = row[2], *x3 = row[3];
+#endif
+    vf a0, a1, a2, a3, b0, b1, n0, n1;
+    unsigned long h0, h1, h2, h3, t0, t1, t2, t3;
+    __asm__(IO_ROW(0, 0) IO_ROW(1, 0) IO_ROW(2, 0) IO_ROW(3, 0) "ldp %q[b0], %q[b1], [%[w]]\n"
+                                                                "subs %[groups], %[groups], #1\n"
+                                                                "b.eq 2f\n"
+                                                                "1:\n" IO_GROUP_OF_FOUR(IO, IO)
+                                                                    IO_ADVANCE
+            "add %[w], %[w], %[bytes]\n"
+            "subs %[groups], %[groups], #1\n"
+            "b.ne 1b\n"
+            "2:\n" IO_GROUP_OF_FOUR(IO_NO, IO_NO)
+            : IO_SUMS(0), IO_SUMS(1), IO_SUMS(2), IO_SUMS(3), [a0] "=&x"(a0), [a1] "=&x"(a1),
+              [a2] "=&x"(a2), [a3] "=&x"(a3), [b0] "=&w"(b0), [b1] "=&w"(b1), [n0] "=&w"(n0),
+              [n1] "=&w"(n1), [h0] "=&r"(h0), [h1] "=&r"(h1), [h2] "=&r"(h2), [h3] "=&r"(h3),
+              [t0] "=&r"(t0), [t1] "=&r"(t1), [t2] "=&r"(t2), [t3] "=&r"(t3),
+              IO_FOUR_POINTERS, [w] "+r"(w), [groups] "+r"(groups)
+            : [bytes] "n"(2 * EK_VL * EK_VL * sizeof(ek_real))
+            : "cc", "memory");
+}
+#define F32_IN_ORDER(mr, nv) (((mr) == 8 || (mr) == 4) && (nv) == 2)
+#else
+#define F32_IN_ORDER(mr, nv) ((mr) == 8 && (nv) == 2)
+#endif
+
+EK_INLINE void f32_rows_in_order(const int mr, vf acc[MR][NV], const ek_real *const row[MR],
+                                 const ek_real *w, long groups) {
+#ifdef IO_COPIES
+    if (mr == 4) {
+        f32_four_in_order(acc, row, w, groups);
+        return;
+    }
+#endif
+    (void)mr;
+    f32_eight_in_order(acc, row, w, groups);
 }
 #endif

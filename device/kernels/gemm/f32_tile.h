@@ -347,7 +347,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     long p = (long)left * step;
 #ifdef F32_IN_ORDER
     if (F32_IN_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && left >= F32_IN_ORDER_GROUPS) {
-        f32_rows_in_order(acc, a, b.at, (long)left);
+        f32_rows_in_order(mr, acc, a, b.at, (long)left);
         b.at += p * b.row;
         left = 0;
     }
