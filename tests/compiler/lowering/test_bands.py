@@ -27,7 +27,14 @@ from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import methods_to_try, tuning_task_of
 from edgekit.kb.features import GemmShape
-from edgekit.kb.targets.board import BoardProfile, board_names, caches_of, load_board, load_profile
+from edgekit.kb.targets.board import (
+    BoardProfile,
+    board_names,
+    caches_of,
+    last_cache,
+    load_board,
+    load_profile,
+)
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.method_cases import table_of_operators
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -185,6 +192,25 @@ def test_several_threads_share_blocks_of_k_where_their_rows_leave_the_cache(
     call = step.calls[0]
     assert call.fields["block_outer"] == int(kc is not None)
     assert call.grain == (math.ceil(call.tasks / threads) if kc else 1)
+
+
+@pytest.mark.parametrize(
+    ("board", "m", "k", "n"),
+    [("rpi3", 2001, 256, 512), ("rk3566", 1601, 600, 128), ("rpi4", 4000, 300, 700),
+     ("rpi5", 6401, 512, 384)],
+)  # fmt: skip
+def test_several_threads_walk_bands_that_stay_cached_together(board, m, k, n):
+    """Rows that the last-level cache holds are walked at once."""
+    profile, shape = load_board(board), GemmShape(m, k, n)
+    (step,) = lower(_graph(shape=shape), profile, None, threads=4).lowered.steps
+    made = step.compiled
+    assert made is not None and made.method.kc is None and made.method.nr is not None
+    assert 0 < made.band_rows <= m / 4
+    held = 4 * 4 * k * (made.band_rows + made.method.nr)
+    assert held <= 0.75 * last_cache(profile)
+    fewer = dataclasses.replace(shape, m=last_cache(profile) // (4 * k))
+    (step,) = lower(_graph(shape=fewer), profile, None, threads=4).lowered.steps
+    assert step.compiled is not None and step.compiled.band_rows == 0
 
 
 @pytest.mark.parametrize(("mr", "nr", "split"), [(8, 8, "n"), (5, 16, "n"), (5, 16, "m")])

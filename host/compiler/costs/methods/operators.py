@@ -28,6 +28,7 @@ from edgekit.host.compiler.costs.methods.winograd import (
     has_winograd,
 )
 from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
+from edgekit.host.compiler.ir.types import DType
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import makes_whole_products
@@ -195,17 +196,19 @@ def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[MethodCost]:
 def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, threads: int) -> int:
     """Rows per band of a method; 0: no bands. With channels inside, each row tile meets all panels,
     and blocks of k are walked with all rows."""
-    if method.mr is None or method.split == "m" or method.kc or method.family != "in_place":
+    if method.mr is None or method.nr is None or method.family != "in_place":
         return 0
-    return band_rows(method.band, _row_tiling(form, method.mr), board, threads)
+    if method.split == "m" or method.kc:
+        return 0
+    return band_rows(method.band, _row_tiling(form, method.mr, method.nr), board, threads)
 
 
 def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
     """True if a method walks each block of k with all panels, rather than with one."""
-    if method.mr is None or method.kc is None or method.split == "m":
+    if method.mr is None or method.nr is None or method.kc is None or method.split == "m":
         return False
     sizes = form.shape.k, form.shape.n
-    return blocks_outside(method.kc, _row_tiling(form, method.mr), *sizes, board)
+    return blocks_outside(method.kc, _row_tiling(form, method.mr, method.nr), *sizes, board)
 
 
 def banded(
@@ -217,8 +220,19 @@ def banded(
     return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
 
 
-def _row_tiling(form: Form, mr: int) -> RowTiles:
-    return RowTiles(form.shape.m, mr, form.x_bytes)
+def _row_tiling(form: Form, mr: int, nr: int) -> RowTiles:
+    (high, wide), shape = form.window, form.shape
+    pixel = form.depth * DType(form.dtype).bytes
+    panels = max(math.ceil(shape.n / nr), 1)
+    return RowTiles(
+        shape.m,
+        mr,
+        form.x_bytes,
+        step=high * form.stride[1] * pixel,
+        edge=high * (wide - 1) * pixel,
+        panel=math.ceil(form.weight_bytes / panels),
+        panels=panels,
+    )
 
 
 def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
@@ -303,7 +317,7 @@ def _with_bands(
 
     def read(method: OperatorMethod) -> float:
         at_once = rows_at_once(method, form, board, threads)
-        return cost_of_memory(at_once, _row_tiling(form, mr), panels, form.weight_bytes, board)
+        return cost_of_memory(at_once, _row_tiling(form, mr, nr), panels, form.weight_bytes, board)
 
     for band in BANDS:
         method = dataclasses.replace(usual.method, band=band)
