@@ -22,6 +22,7 @@ from edgekit.kb.targets.core import Core
 _LAYERS = 3
 NETWORK = 8  # the same in networks whose weights do not all stay cached
 _STALLED = 2.5  # times the time to read weights that in-order cores wait while they prefetch them
+_TOGETHER = 2  # times that several threads read weights which each of them walks
 BANDS = (0, 1, 2, 4)  # quarters of the last-level cache that a band may fill; 0: no bands
 
 
@@ -73,7 +74,8 @@ def _shared_bands(rows: RowTiles, board: BoardProfile, threads: int) -> int:
     if fitting < 2 * rows.mr:
         return 0
     bands = round_up(math.ceil(rows.count / (fitting // rows.mr * rows.mr)), threads)
-    if bands // threads * rows.panel * rows.panels >= (rows.panels - 1) * rows.bytes:
+    # Threads that walk their bands at the same time read weights together, though not all of them.
+    if _TOGETHER * bands // threads * rows.panel * rows.panels >= (rows.panels - 1) * rows.bytes:
         return 0  # weights would be read more often than rows are now
     return _rows_of(rows, bands)
 
