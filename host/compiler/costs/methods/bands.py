@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from edgekit.host.compiler.costs.methods.rule import LINE, SUM_BYTES
 from edgekit.host.compiler.costs.sharing import reached
 from edgekit.host.compiler.ir.align import round_up
+from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, last_cache
 from edgekit.kb.targets.clusters import timed_core
 from edgekit.kb.targets.core import Core
@@ -39,6 +40,23 @@ class RowTiles:
     edge: int
     panel: int
     panels: int
+
+
+def row_tiles(
+    shape: GemmShape,
+    tile: tuple[int, int],
+    window: tuple[int, int],
+    stride: int,
+    size: int,
+    sizes: tuple[int, int],
+) -> RowTiles:
+    """The rows of a product in register tiles of `tile`; they are windows, `stride` columns apart,
+    of elements of `size` bytes. `sizes`: bytes of all inputs and of the weights."""
+    mr, nr = tile
+    line = shape.k // window[1] * size  # of a column of pixels in a window
+    panels = max(math.ceil(shape.n / nr), 1)
+    panel = math.ceil(sizes[1] / panels)
+    return RowTiles(shape.m, mr, sizes[0], line * stride, line * (window[1] - 1), panel, panels)
 
 
 def band_rows(band: int | None, rows: RowTiles, board: BoardProfile, threads: int) -> int:
@@ -101,9 +119,7 @@ def _usual_band(board: BoardProfile) -> int:
     return 2 if board.in_order else 4
 
 
-def cost_of_memory(
-    at_once: int, rows: RowTiles, panels: int, weight_bytes: int, board: BoardProfile
-) -> float:
+def cost_of_memory(at_once: int, rows: RowTiles, weight_bytes: int, board: BoardProfile) -> float:
     """Cost of waiting for a product's operands in vector multiply-adds; 0 without a core model.
 
     `at_once` is the number of rows per band (0: all). Weights are read once per band; rows are read
@@ -113,9 +129,9 @@ def cost_of_memory(
     if core is None:
         return 0.0
     bands = math.ceil(rows.count / at_once) if at_once else 1
-    touched = rows.bytes / bands + weight_bytes / panels
+    touched = rows.bytes / bands + weight_bytes / rows.panels
     left = max(1 - last_cache(board) / touched, 0.0)
-    read = bands * weight_bytes + rows.bytes * (1 + (panels - 1) * left)
+    read = bands * weight_bytes + rows.bytes * (1 + (rows.panels - 1) * left)
     per_line = read_ns(core) * core.clock_mhz * 1e-3
     return read / LINE * per_line * reached(core.name, core.order == "in")
 

@@ -16,6 +16,7 @@ from edgekit.host.compiler.costs.methods.bands import (
     band_rows,
     blocks_outside,
     cost_of_memory,
+    row_tiles,
     shares_weights,
 )
 from edgekit.host.compiler.costs.methods.depthwise import cost_of_rows, lines_of
@@ -196,19 +197,16 @@ def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[MethodCost]:
 def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, threads: int) -> int:
     """Rows per band of a method; 0: no bands. With channels inside, each row tile meets all panels,
     and blocks of k are walked with all rows."""
-    if method.mr is None or method.nr is None or method.family != "in_place":
+    if method.mr is None or method.split == "m" or method.kc or method.family != "in_place":
         return 0
-    if method.split == "m" or method.kc:
-        return 0
-    return band_rows(method.band, _row_tiling(form, method.mr, method.nr), board, threads)
+    return band_rows(method.band, _row_tiling(form, method), board, threads)
 
 
 def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
     """True if a method walks each block of k with all panels, rather than with one."""
-    if method.mr is None or method.nr is None or method.kc is None or method.split == "m":
+    if method.mr is None or method.kc is None or method.split == "m":
         return False
-    sizes = form.shape.k, form.shape.n
-    return blocks_outside(method.kc, _row_tiling(form, method.mr, method.nr), *sizes, board)
+    return blocks_outside(method.kc, _row_tiling(form, method), form.shape.k, form.shape.n, board)
 
 
 def banded(
@@ -220,19 +218,10 @@ def banded(
     return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
 
 
-def _row_tiling(form: Form, mr: int, nr: int) -> RowTiles:
-    (high, wide), shape = form.window, form.shape
-    pixel = form.depth * DType(form.dtype).bytes
-    panels = max(math.ceil(shape.n / nr), 1)
-    return RowTiles(
-        shape.m,
-        mr,
-        form.x_bytes,
-        step=high * form.stride[1] * pixel,
-        edge=high * (wide - 1) * pixel,
-        panel=math.ceil(form.weight_bytes / panels),
-        panels=panels,
-    )
+def _row_tiling(form: Form, method: OperatorMethod) -> RowTiles:
+    assert method.mr is not None and method.nr is not None
+    size, sizes = DType(form.dtype).bytes, (form.x_bytes, form.weight_bytes)
+    return row_tiles(form.shape, (method.mr, method.nr), form.window, form.stride[1], size, sizes)
 
 
 def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
@@ -309,15 +298,12 @@ def _shared_block(
 def _with_bands(
     usual: MethodCost, form: Form, board: BoardProfile, threads: int
 ) -> Iterator[MethodCost]:
-    """The same method with bands other than the rule's; they cost the additional reads from memory.
-    For table rows only."""
-    mr, nr = usual.method.mr, usual.method.nr
-    assert mr is not None and nr is not None
-    panels = math.ceil(form.shape.n / nr)
+    """The same method with other bands, which cost further reads from memory; for rows of tables."""
+    rows = _row_tiling(form, usual.method)
 
     def read(method: OperatorMethod) -> float:
         at_once = rows_at_once(method, form, board, threads)
-        return cost_of_memory(at_once, _row_tiling(form, mr, nr), panels, form.weight_bytes, board)
+        return cost_of_memory(at_once, rows, form.weight_bytes, board)
 
     for band in BANDS:
         method = dataclasses.replace(usual.method, band=band)
