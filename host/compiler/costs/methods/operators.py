@@ -298,7 +298,7 @@ def _shared_block(
 def _with_bands(
     usual: MethodCost, form: Form, board: BoardProfile, threads: int
 ) -> Iterator[MethodCost]:
-    """The same method with other bands, which cost further reads from memory; for rows of tables."""
+    """The same method with other bands, which cost further reads from memory; for tables."""
     rows = _row_tiling(form, usual.method)
 
     def read(method: OperatorMethod) -> float:
