@@ -311,7 +311,7 @@ def test_models_at_work_together_are_estimated_again(edgekit, bundle, emulate):
     out = edgekit(*asked, "--threads", "1").out
     assert "slower by" in out and "0.0%" in out
     refused = edgekit(*asked, "--threads", "3")
-    assert "expected a core for each thread, found 6 threads on 4 cores" in refused.complaint
+    assert "a core for each thread, found 6 threads of 2 models on 4 cores" in refused.complaint
     one = edgekit("estimate", bundle, "--board", "rpi4", "--together")
     assert "expected two models or more, found 1" in one.complaint
     several = edgekit(*asked, "--peers")

@@ -38,7 +38,7 @@ def test_a_file_holds_one_shape_per_line(tmp_path: Path):
         ("1,-2,3", "line 1"),
         ("1,2,3000000000", "2147483647"),
         ("# nothing\n", "found none"),
-        ("4,0,4", "above 0"),
+        ("4,0,4", "sizes from 1 to"),
         ("one,two,three", "whole numbers"),
         ("1,2,3\n" * (1 << 18), "1572864 bytes, more than 1048576"),
     ],
