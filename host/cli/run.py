@@ -245,13 +245,13 @@ def run(
     wanted = Wanted(input_path, output, top, evaluate, labels, stream, command, pixels, raw)
     texts.check(**wanted.given(), select=select, recognizer=recognizer)
     scaling = numbers("--mean", mean), numbers("--scale", scale)
+    given = InputOptions(*scaling, channels, layout, sample_rate, resample)
     if select:
-        refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
-        refuse_with_select(top=top, labels=labels, reset_each=reset_each, stream=stream, raw=raw)
-        refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
-        refuse_with_select(sample_rate=sample_rate, evaluate=evaluate, recognizer=recognizer)
-        on = (input_path, output, InputOptions(*scaling), model_name, threads, signature)
-        run_on(select, *on, parallel, as_json)
+        refuse_with_select(model=model, board=board, stream=stream, pixels=pixels, layout=layout)
+        refuse_with_select(transport=transport, recognizer=recognizer, resample=resample, raw=raw)
+        refuse_with_select(sample_rate=sample_rate, cluster=cluster, command=command, labels=labels)
+        refuse_with_select(timestamps=timestamps, reset_each=reset_each, evaluate=evaluate, top=top)
+        run_on(select, input_path, output, given, model_name, threads, signature, parallel, as_json)
         return
     path = model_file(model) if model else None
     device = connect(board_name(board), transport=transport).named(model_name)
@@ -259,12 +259,10 @@ def run(
         _write_text(texts, device, path, options, (threads, cluster or ""), as_json)
         return
     wanted.check(recognizer, as_json)
-    given = InputOptions(*scaling, channels, layout, sample_rate, resample)
-    job = job_of(wanted, device, path, given, signature, reset_each)
+    job = job_of(wanted, device, path, given, signature, reset_each, timestamps)
     video = video_of(job.files, not (wanted.is_special or as_json or recognizer))
     with recognizer_on(device, recognizer) as reader:
-        job = replace(job, recognizer=reader, timestamps=timestamps)
-        work = _Work(job, wanted.streaming, video, path, options)
+        work = _Work(replace(job, recognizer=reader), wanted.streaming, video, path, options)
         work.run(device, (threads, cluster or ""), as_json)
 
 

@@ -80,6 +80,7 @@ def job_of(
     given: InputOptions,
     signature: str,
     reset_each: bool,
+    timestamps: bool,
 ) -> RunJob:
     """The job on files, none for a stream of frames."""
     truth = read_truth(wanted.evaluate, wanted.input) if wanted.evaluate else None
@@ -88,7 +89,8 @@ def job_of(
     own = _read_model_notes(device, model, shown)
     given = replace(given, notes=own.inputs[0] if own.inputs else InputNotes())
     known = read_labels(wanted.labels) if wanted.labels else stated_word(model)
-    return RunJob(files, wanted.output, wanted.top, known, own, reset_each, given, signature, truth)
+    made = RunJob(files, wanted.output, wanted.top, known, own, reset_each, given, signature, truth)
+    return replace(made, timestamps=timestamps)
 
 
 def _find_input_files(input_path: Path | None, output: str | None) -> list[Path]:

@@ -200,9 +200,7 @@ class RunJob:
         if _speaks(task) and all(map(is_text, self.files)):
             check_spoken(self.output)
         elif (self.timestamps or self._writes_subtitles) and not (
-            task
-            and task.kind == TRANSCRIBE
-            and (len(self.files) == 1 or not self._writes_subtitles)
+            _writes_down(task) and (len(self.files) == 1 or not self._writes_subtitles)
         ):
             raise InputError(
                 f"--timestamps, or a {SRT}: expected one sound for a model that writes down what "
@@ -277,10 +275,10 @@ class RunJob:
 
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant = session.served.of(self.signature)[0]
-        if task and task.kind == TRANSCRIBE and (self.timestamps or self._writes_subtitles):
+        if task and _writes_down(task) and (self.timestamps or self._writes_subtitles):
             said, times = time_texts(file, session, variant, task, self.options.sample_rate)
             return FileResult(file, tuple(times), (), subtitles=tuple(said))
-        if task and task.kind == TRANSCRIBE:
+        if task and _writes_down(task):
             line, times = write_down(file, session, variant, task, self.options.sample_rate)
             return FileResult(file, tuple(times), (), line=line)
         heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)

@@ -108,6 +108,8 @@ def test_a_run_of_nothing_deployed_fails_on_each_board(edgekit: Any, home: Path)
     np.save(home / "x.npy", np.zeros(4, np.float32))
     done = edgekit("run", "--input", "x.npy", "--select", "site")
     assert done.code == 8 and "found 2 failed" in done.err
+    done = edgekit("run", "--input", "x.npy", "--select", "site", "--timestamps")
+    assert done.code == 2 and "expected --timestamps or --select, found both" in done.err
     done = edgekit("run", "--select", "name=*", "--input", "missing.npy")
     assert (done.code, done.complaint.count("found none at missing.npy")) == (2, 1)
 
