@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -50,6 +51,8 @@ def takes_compile_options(
 
         def with_options(**given: Any) -> int | None:
             values = {f.name: given.pop(f.name) for f in wanted}
+            models = given.get("models") or [given.get("model")]
+            values["shapes"] = _named(values["shapes"], models[0] if len(models) == 1 else None)
             return command(**given, **{_PARAMETER: _build_options(values)})
 
         with_options.__doc__, with_options.__name__ = command.__doc__, command.__name__
@@ -107,15 +110,33 @@ def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
     return variants_of(shapes)
 
 
-def one_input_shape(given: list[str] | None) -> Shapes:
-    """Parses --input-shape for commands that take one shape per input."""
-    first, *more = input_shapes(given)
+def one_input_shape(given: list[str] | None, model: Path | str | None) -> Shapes:
+    """Parses --input-shape for commands that take one shape per input of `model`."""
+    first, *more = input_shapes(_named(given, model))
     if more:
         raise InputError(
             f"--input-shape: expected each input once, found {len(more) + 1} shapes of one; "
             "give one at a time"
         )
     return first
+
+
+def _named(given: list[str] | None, model: Path | str | None) -> list[str] | None:
+    """The values of --input-shape, with the name of the model's only input where one has none."""
+    if model is None or all("=" in text for text in given or ()):
+        return given
+    from edgekit.host.compiler.frontends import outline_model
+
+    try:
+        names = [slot.name for slot in outline_model(Path(model)).inputs]
+    except InputError:
+        return given
+    if len(names) > 1:
+        raise InputError(
+            f"--input-shape: expected NAME=1,3,224,224 with one of the inputs {', '.join(names)}, "
+            "found no name"
+        )
+    return [text if "=" in text else f"{names[0]}={text}" for text in given or ()]
 
 
 def _build_options(given: Mapping[str, Any]) -> CompileOptions:

@@ -65,7 +65,7 @@ def inspect(
     if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; name the model it was made of")
     name = board_name(board)
-    profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape)
+    profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape, path)
     with working(f"inspecting {path.name}"):
         options = CompileOptions(shapes=shapes, signatures=(signature,) if signature else ())
         found = inspect_signatures(path, profile, options)

@@ -93,7 +93,7 @@ def open_model(
     from edgekit.host.compiler.transforms.quantize.prepare import float_form
 
     check_writable(file)
-    graph = import_model(path, one_input_shape(shapes), signature)
+    graph = import_model(path, one_input_shape(shapes, path), signature)
     written(float_form(graph, command), path, file)
     return graph
 

@@ -108,7 +108,7 @@ def tune_model(
     name = boards[0]
     _check_orders(context, orders, boards)
     path = _uncompiled(model_file(model, name))
-    signatures, shapes = (signature,) if signature else (), one_input_shape(input_shape)
+    signatures, shapes = (signature,) if signature else (), one_input_shape(input_shape, path)
     options = CompileOptions(shapes=shapes, signatures=signatures, precision=precision)
     if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many

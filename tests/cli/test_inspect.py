@@ -88,6 +88,34 @@ def test_a_model_that_does_not_compile(edgekit: Any, convolution: Path) -> None:
     assert "arena 1.75 KiB" in done.out and "(estimated from the file)" in done.out
 
 
+def test_a_shape_of_the_only_input_needs_no_name(edgekit: Any, home: Path) -> None:
+    one = save(model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], ["y"]), home)
+    assert (
+        edgekit("inspect", one, "--input-shape", "5,3", "--json").document["inputs"]
+        == (edgekit("inspect", one, "--input-shape", "x=5,3", "--json").document["inputs"])
+    )
+    done = edgekit("compile", one, "-o", "m.ekb", "--input-shape", "5,3")
+    assert done.code == 0, done.err
+    both = [value("a", ["n", 3]), value("b", ["n", 3])]
+    path = save(model([node("Add", ["a", "b"], ["y"])], both, ["y"]), home)
+    done = edgekit("compile", path, "--input-shape", "5,3")
+    assert done.code == 2 and "with one of the inputs a, b, found no name" in done.err
+
+
+def test_another_shape_than_the_file_fixes(edgekit: Any, home: Path) -> None:
+    weights = {"w": np.ones((4, 3, 3, 3), np.float32), "s": np.array([1, 144])}
+    nodes = [node("Conv", ["x", "w"], ["a"])]
+    path = save(model(nodes, [value("x", [10, 3, 8, 8])], ["a"], weights), home)
+    done = edgekit("inspect", path, "--input-shape", "1,3,16,16")
+    assert "output         a: f32 [1, 4, 14, 14]" in done.out
+    assert "note           --input-shape: x [10,3,8,8] became [1,3,16,16]" in done.out
+    flat = [*nodes, node("Reshape", ["a", "s"], ["y"])]
+    path = save(model(flat, [value("x", [1, 3, 8, 8])], ["y"], weights), home)
+    assert edgekit("compile", path, "-o", "m.ekb").code == 0
+    done = edgekit("compile", path, "--input-shape", "1,3,16,16")
+    assert done.code == 2 and "x [1,3,8,8] became [1,3,16,16], other than the file" in done.err
+
+
 def test_an_open_shape_is_no_obstacle(edgekit: Any, convolution: Path) -> None:
     found = edgekit("inspect", convolution, "--json").document
     assert found["inputs"][0]["shape"] == ["batch", 3, 8, 8]

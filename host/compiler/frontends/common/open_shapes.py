@@ -49,11 +49,13 @@ class StoredInput:
 @dataclass(frozen=True)
 class FixedShapes:
     """One shape per input. `notes` report defaults that were chosen; `sized` are the inputs with
-    open sizes that got what the file stores, which may be why operators do not fit."""
+    open sizes that got what the file stores, which may be why operators do not fit, as may be
+    `replaced`, which says what fixed shapes others were given for."""
 
     shapes: Shapes
     notes: tuple[str, ...] = ()
     sized: tuple[StoredInput, ...] = ()
+    replaced: str = ""
 
 
 class OpenShapesError(InputError):
@@ -110,13 +112,15 @@ def first_that_fits(
 
 
 def fix_shapes(inputs: Sequence[OpenInput], given: Shapes) -> FixedShapes:
-    """Resolves the shapes of `inputs`; `given` are those from the command line.
+    """Resolves the shapes of `inputs`; `given` are those from the command line, which may differ
+    from fixed ones in size, not in rank.
 
     A dimension name denotes the same size in all inputs. `OpenShapesError` lists all inputs that
     are still open.
     """
-    _check_given(inputs, given)
+    _check_names([i.name for i in inputs], given)
     stated = {i.name: _known_dims(i) for i in inputs}
+    replaced = _replaced(stated, given)
     sizes = _named_sizes(stated, given)
     batches = _set_batches(inputs, stated, sizes, given)
     shapes: dict[str, Shape] = dict(given)
@@ -131,7 +135,8 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes) -> FixedShapes:
         shapes[item.name] = shape
     if open_ones:
         raise OpenShapesError(open_ones, given)
-    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _batch_notes(batches))
+    notes = (*_batch_notes(batches), *filter(None, (replaced,)))
+    return FixedShapes({i.name: shapes[i.name] for i in inputs}, notes, replaced=replaced)
 
 
 def resize(inputs: Sequence[StoredInput], given: Shapes) -> FixedShapes:
@@ -185,19 +190,22 @@ def _known_dims(item: OpenInput) -> Dims | None:
     )
 
 
-def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
-    stated = {i.name: _known_dims(i) for i in inputs}
-    _check_names([*stated], given)
+def _replaced(stated: Mapping[str, Dims | None], given: Shapes) -> str:
+    """Which fixed sizes of the file those `given` replace. InputError for another rank."""
+    replaced = []
     for name, shape in given.items():
         dims = stated[name]
-        if dims is not None and (
-            len(shape) != len(dims)
-            or any(isinstance(d, int) and d != g for d, g in zip(dims, shape, strict=True))
-        ):
+        if dims is None:
+            continue
+        shown = _printable_name(name)
+        if len(shape) != len(dims):
             raise InputError(
-                f"--input-shape {_printable_name(name)}: expected a shape that fits "
-                f"[{_shown_dims(dims)}], found {list(shape)}"
+                f"--input-shape {shown}: expected a shape that fits [{_shown_dims(dims)}], "
+                f"found {list(shape)}"
             )
+        if any(isinstance(d, int) and d != g for d, g in zip(dims, shape, strict=True)):
+            replaced.append(f"{shown} [{_shown_dims(dims)}] became [{_format_shape(shape)}]")
+    return f"--input-shape: {', '.join(replaced)}, other than the file says" if replaced else ""
 
 
 def _check_names(names: Sequence[str], given: Shapes) -> None:

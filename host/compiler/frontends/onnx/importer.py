@@ -109,9 +109,17 @@ class _Import:
         self.walk = Walk(self._builder, model.functions, most_nodes, most_rows, spare)
 
     def run(self, name: str) -> Graph:
+        fixed = self._fix_input_shapes()
+        try:
+            return self._build(name, fixed)
+        except InputError as error:
+            if not fixed.replaced:
+                raise
+            raise InputError(f"{error}; {fixed.replaced}") from error
+
+    def _build(self, name: str, fixed: FixedShapes) -> Graph:
         model, builder = self._model, self._builder
         builder.reserve([*(i.name for i in model.inputs), *model.outputs])
-        fixed = self._fix_input_shapes()
         inputs = []
         for item in model.inputs:
             try:
