@@ -7,9 +7,10 @@
  * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_LANES: vector registers that
  * hold the rows of a float tile in place next to its sums, 0: no limit; EK_F32_COPIES: whether
  * copying float panels beats reading strided rows; EK_F32_PACK_ROWS: row tiles from which a B
- * beyond L1 is packed, 0: never; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed
- * tiles and, with AMX, for AMX tiles; RULE_*: the constants of the host's
- * compiler/costs/methods/rule.py. */
+ * beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed in strips if its rows
+ * are a multiple of EK_F32_STRIPS_APART bytes apart, 0: never; EK_F32_LINE_TILE: whether tiles are
+ * then one line wide; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed tiles and,
+ * with AMX, for AMX tiles; RULE_*: the constants of the host's compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -225,6 +226,15 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
     return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
 }
 
+/* Whether B is packed in strips, since panels in place come from beyond the last cache. */
+static int packs_strips_of_floats(shape s, product p, int threads) {
+    int several = p.n > s.nr && !is_transposed(s);
+    int rows = EK_VECTOR_LANES <= RULE_STRIP_LANES || p.m >= RULE_STRIP_ROWS;
+    int far = EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
+    int apart = 4 * p.n % EK_F32_STRIPS_APART == 0;
+    return p.f32 && !p.b_packed && threads < 2 && several && rows && far && apart;
+}
+
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
@@ -235,6 +245,10 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
         if (shared_cost(other, p, threads) < shared_cost(best, p, threads))
             best = other;
     }
+    for (size_t i = 0; EK_F32_LINE_TILE && i < count * (transposed ? 2 : 1); i++)
+        if (shape_of(tiles, count, i).nr == RULE_LINE / 4 &&
+            packs_strips_of_floats(best, p, threads))
+            return shape_of(tiles, count, i);
     return best;
 }
 
@@ -275,7 +289,10 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int streamed = parts(m, s.mr) <= RULE_FEW_TILES && bytes > EK_L2_BYTES;
     if (bytes > EK_L2_BYTES / 2 && reads_rows(s, p))
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
-    int packs = !p.f32 || packs_floats(s, p);
+    int strips = packs_strips_of_floats(s, p, threads),
+        packs = strips || !p.f32 || packs_floats(s, p);
+    if (strips)
+        depth = least(depth, RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
         depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
@@ -286,6 +303,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         most_columns = threads < 2 ? s.nr : RULE_PANELS_EACH * threads * s.nr;
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
+    if (strips)
+        most_columns = most(EK_L2_BYTES / (threads < 2 ? 4 : 2) / (kc * size), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     return (ek_gemm_method){
         .mc = (int32_t)mc,

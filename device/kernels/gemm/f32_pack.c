@@ -42,6 +42,32 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     pack(from, step, k_step, width, vectors * EK_VL, k, to);
 }
 
+/* Rows of B that are read at once: a panel has a line or two of each, so prefetchers follow rows
+ * only across panels. Those of cores in order follow one while panels are written; others follow
+ * several, and complete lines of narrow panels. */
+#if EK_IN_ORDER
+#define ROWS_AT_ONCE 1
+#else
+#define ROWS_AT_ONCE 4
+#endif
+
+static void pack_b_side_by_side(const void *from, long k_step, long width,
+                                const ek_gemm_panels *panels, long k, void *to) {
+    for (long p = 0; p < k; p += ROWS_AT_ONCE) {
+        const float *at = (const float *)from + p * k_step;
+        const long rows = ek_min(ROWS_AT_ONCE, k - p);
+        char *panel = to;
+        long left = width;
+        for (long i = 0; i < panels->count; i++) {
+            const int wider = i < panels->wider;
+            const long columns = (panels->vectors + wider) * EK_VL;
+            pack(at, 1, k_step, ek_min(columns, left), columns, rows, (float *)panel + p * columns);
+            panel += panels->bytes[wider];
+            at += columns, left -= columns;
+        }
+    }
+}
+
 static size_t a_panel(long rows, long k) {
     return sizeof(float) * (size_t)(rows * k);
 }
@@ -77,6 +103,7 @@ const ek_gemm_operands ek_gemm_f32 = {
     .b_panel = b_panel,
     .pack_a = pack_a,
     .pack_b = pack_b,
+    .pack_b_side_by_side = pack_b_side_by_side,
     .a_form = a_form,
     .b_form = b_form,
     .dot = ek_gemm_f32_dot,

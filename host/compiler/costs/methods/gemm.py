@@ -20,6 +20,9 @@ from edgekit.host.compiler.costs.methods.rule import (
     ROWS_DEPTH,
     STREAMS,
     STRIP_COLUMNS,
+    STRIP_DEPTH,
+    STRIP_LANES,
+    STRIP_ROWS,
     UNALIGNED,
     WIDE,
 )
@@ -32,7 +35,7 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     tile_cost,
 )
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
+from edgekit.kb.targets.board import BoardProfile, Caches, caches_of, last_cache
 from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
@@ -128,12 +131,16 @@ def analytic_method(
     5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
        is larger than L2; on cores with `pack_rows` also if twice that many use it and it is larger
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
-       it, it is larger than L1, and panels in place had to be less than 64 deep. If a core is
-       slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
-       panels are at most 128 deep; at most 32, the number of rows that the prefetcher follows, if
-       at most 3 tiles share them and B is larger than L2. If B is large and A has enough rows
-       (`copies_panels`), each panel is packed right before it is multiplied, and fills 3/4 of L1:
-       nc is one panel, or four for each of several threads.
+       it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
+       beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several panels
+       (and A 8 rows, where vectors have more than four lanes), its rows are a multiple of
+       `strips_apart` bytes apart, and there is one thread: in strips that fill a quarter of L2, but
+       have at least 128 columns, and are at most 320 deep. Cores in order then take the tile that
+       is one line wide. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
+       and B is larger than half of L2, panels are at most 128 deep; at most 32, the number of rows
+       that the prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is
+       large and A has enough rows (`copies_panels`), each panel is packed right before it is
+       multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -158,6 +165,9 @@ def analytic_method(
         return alone // tiles * parts(tiles, threads)
 
     mr, nr = min(choices, key=cost)
+    if board.in_order and _packs_strips_of_floats(board, (mr, nr), whole, dtype, threads, packed):
+        line = LINE // BYTES["f32"]
+        mr, nr = next((tile for tile in choices if tile[1] == line), (mr, nr))
     return method_of_tile(board, mr, nr, whole, dtype, threads, packed)
 
 
@@ -194,7 +204,10 @@ def method_of_tile(
         in_l1 = caches.l1 * 3 // 4 // (nr * size)
         most = STREAMS if streamed else in_l1 if copied else ROWS_DEPTH
         depth = min(depth, most)
-    pack_b = dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    strips = _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
+    pack_b = strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    if strips:
+        depth = min(depth, STRIP_DEPTH)
     if not pack_b and packed != "b" and _shares_rows(board, mr, nr, shape):
         depth = min(depth, max(_depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
@@ -203,6 +216,8 @@ def method_of_tile(
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
+    if strips:
+        nc = _equal_parts(n, max(caches.l2 // 4 // (kc * size), STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
@@ -221,6 +236,30 @@ def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bo
     if min(shape.k, LEAST_DEPTH) > _depth_in_place(board, nr, shape.n):
         return rows >= least and size > l1
     return rows >= (2 if size > l1 else MANY_PASSES) * least
+
+
+def _packs_strips_of_floats(
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    threads: int,
+    packed: Packed,
+) -> bool:
+    """True if B comes from beyond the last cache. Panels in place are then columns of lines that no
+    prefetcher follows, so packing pays even for one row of tiles."""
+    if dtype != "f32" or packed == "b" or threads > 1:
+        return False
+    several = shape.n > tile[1] and tile[1] % board.isa.vl == 0
+    several &= board.isa.vl <= STRIP_LANES or shape.m >= STRIP_ROWS
+    row, far = BYTES[dtype] * shape.n, far_bytes(board)
+    apart = row % (board.costs or board.isa.costs).strips_apart == 0
+    return several and apart and far > 0 and row * shape.k >= far
+
+
+def far_bytes(board: BoardProfile) -> int:
+    """Bytes from which B is beyond the last cache; 0: no limit was measured on such cores."""
+    return 0 if board.arch == "x86_64" else last_cache(board) * 15 // 16
 
 
 def _shares_rows(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
