@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,6 +43,7 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
             "edgekit lab bench gemm --regret --seed 5          # other random products",
             "edgekit lab bench gemm --board rpi4 --shapes shapes.txt   # estimated without a board",
+            "edgekit lab bench gemm --board rpi4 --peers --dtype f32   # beside OpenBLAS",
             "edgekit lab bench gemm --board a57 --regret       # virtual boards count instructions",
             "edgekit lab bench gemm --dtype outlier --peers    # 8-bit weights, outlier channels",
         ),
@@ -61,7 +63,7 @@ def bench_gemm(
         ),
     ] = None,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time other libraries here too, alternating.")
+        bool, typer.Option("--peers", help="Time other libraries too, here or by estimate.")
     ] = False,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")
@@ -96,6 +98,7 @@ def bench_gemm(
         show_estimate,
     )
     from edgekit.host.cli.output import emit
+    from edgekit.host.simulator.target import SimulatedCore
 
     name = board_name(board)
     if dtype == "outlier":
@@ -103,12 +106,12 @@ def bench_gemm(
         bench_outlier(name, transport, shapes, threads, peers, as_json)
         return
     cases = _select_cases(shapes)
-    if peers:
-        refuse_peers(name)
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if not regret:
         refuse_without(context, "--regret", "seed")
     where = board_or_core(name, transport)
+    if peers and not isinstance(where, SimulatedCore):
+        refuse_peers(name)
     kinds = ["float" if each == "f32" else "int8" for each in dtypes]
     with closing_board(where):
         report = _measure_gemm(name, where, cases, dtypes, threads, peers, regret, seed)
@@ -137,10 +140,12 @@ def _measure_gemm(
     seed: int | None,
 ) -> GemmReport:
     from edgekit.device.runtime.arrays.find import find_library
+    from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import counting
     from edgekit.host.compiler.tables.gemm import table_of
     from edgekit.host.lab.bench.gemm import compare_with_peers, measure_cases
     from edgekit.host.lab.bench.gemm_lookup import lookup_speed
+    from edgekit.host.lab.bench.gemm_on_core import compare_on_core, unpacked_seconds
     from edgekit.host.lab.bench.gemm_regret import (
         REGRET_COUNT,
         REGRET_SEED,
@@ -171,7 +176,11 @@ def _measure_gemm(
     found = None
     if peers:
         with counting("products timed against peers") as tell:
-            results, found = compare_with_peers(results, profile, threads, tell)
+            if isinstance(where, SimulatedCore):
+                ours = partial(unpacked_seconds, where, table, threads)
+                results, found = compare_on_core(results, where, ours, threads, tell, note)
+            else:
+                results, found = compare_with_peers(results, profile, threads, tell)
     searched = None
     if regret:
         count = _EMULATED_REGRET if limit else REGRET_COUNT

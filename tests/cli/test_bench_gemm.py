@@ -100,8 +100,9 @@ def test_a_file_of_shapes_that_is_not_there(edgekit: Any) -> None:
     )
 
 
-def test_peers_are_for_this_machine(edgekit: Any, shapes: str) -> None:
-    done = edgekit("lab", "bench", "gemm", "--board", "a57", "--peers", "--shapes", shapes)
+def test_peers_of_outlier_products_are_for_this_machine(edgekit: Any, shapes: str) -> None:
+    words = ("--board", "a57", "--peers", "--dtype", "outlier", "--shapes", shapes)
+    done = edgekit("lab", "bench", "gemm", *words)
     assert done.code == 2 and "other libraries are timed on this machine only" in done.complaint
 
 

@@ -62,12 +62,12 @@ class _Engine:
     architectures: tuple[str, ...] = (_ARM,)
 
 
-_NUMPY = "numpy<2.4"  # the last version for the root's Python
+NUMPY = "numpy<2.4"  # the last version for the root's Python
 ENGINES: Mapping[str, _Engine] = {
     # No switch of LiteRT's wheel makes XNNPACK compute f32 models in half precision.
-    "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
-    "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",), half=(_ARM,)),
-    "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx"), half=(_ARM,)),
+    "litert": _Engine(("ai-edge-litert", NUMPY), (".tflite",)),
+    "onnxruntime": _Engine(("onnxruntime", NUMPY), (".onnx",), half=(_ARM,)),
+    "mnn": _Engine(("MNN", NUMPY), (".tflite", ".onnx"), half=(_ARM,)),
     # ncnn's RISC-V wheel lacks f16 functions and aborts.
     "ncnn": _Engine(("ncnn",), (".onnx",), half=(_ARM,), architectures=(_ARM, _RISCV)),
 }
@@ -174,7 +174,7 @@ def estimate_peers(job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> tuple[Pee
 
 def driver_content() -> bytes:
     """The program that runs an engine; estimates depend on it."""
-    return (_guest_folder() / _DRIVER).read_bytes()
+    return (guest_folder() / _DRIVER).read_bytes()
 
 
 def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> PeerEstimate:
@@ -258,7 +258,8 @@ def _why_missing(failure: Exception, program: Path) -> str:
     return found.partition("; check that it runs")[0]
 
 
-def _guest_folder() -> Path:
+def guest_folder() -> Path:
+    """The folder of the programs that run in system roots."""
     import edgekit.host.simulator
 
     return Path(next(iter(edgekit.host.simulator.__path__))) / "guest"
