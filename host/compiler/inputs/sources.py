@@ -127,6 +127,8 @@ def read_inputs(
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):
         arrays = {_only_input(path, variants).name: arrays}
+    elif len(arrays) == len(names := {s.name for v in variants for s in v.inputs}) == 1:
+        arrays = dict(zip(names, arrays.values(), strict=True))  # whatever its name
     try:
         return [fitted(arrays, variant_for(variants, arrays).inputs)]
     except (InputError, DeviceInputError) as error:

@@ -6,6 +6,7 @@ import shutil
 import struct
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgekit.host.compiler.inputs import (
     fitted,
     input_files,
     read_arrays,
+    read_inputs,
     read_notes,
 )
 from edgekit.host.compiler.inputs.metadata import InputNotes, read_loss
@@ -233,6 +235,30 @@ def test_conversions_that_keep_values_are_made(values: list[Any], dtype: str) ->
     spec = TensorSpec("x", dtype, (2,), None, None)
     found = fitted({"x": np.array(values)}, [spec])["x"]
     np.testing.assert_array_equal(found, values)
+
+
+@dataclass(frozen=True)
+class _Takes:
+    """A model that takes two floats under each name."""
+
+    names: tuple[str, ...]
+    signature: str = ""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(name, "f32", (1, 2), None, None) for name in self.names)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {spec.name: spec.shape for spec in self.inputs}
+
+
+def test_a_single_array_fits_the_only_input_whatever_its_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", in0=np.ones((1, 2), np.float32))
+    one, two = _Takes(("image",)), _Takes(("image", "size"))
+    assert read_inputs(tmp_path / "x.npz", [one], PLAIN)[0]["image"].tolist() == [[1.0, 1.0]]
+    with pytest.raises(InputError, match=r"x.npz: expected inputs image, size, found in0"):
+        read_inputs(tmp_path / "x.npz", [two], PLAIN)
 
 
 def test_files_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
