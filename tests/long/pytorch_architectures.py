@@ -1,24 +1,28 @@
 """Compiles 60 architectures of timm, torchvision and transformers with random weights.
 
     python -m tests.long.pytorch_architectures [--python PYTHON] [--board rpi4] [--only WORD]
-        [--least 95] [--record FILE]
+        [--least 95] [--again]
 
 PYTHON has PyTorch and the three libraries (default: environments that are fetched once). Each
 network is exported by PyTorch, compared with PyTorch's outputs, and compiled. Networks of timm and
-torchvision come from a factory, those of transformers from a folder. Prints one line for each;
-exit code 1 if fewer than `--least` percent agree.
+torchvision come from a factory, those of transformers from a folder. Those that agreed are kept in
+the cache folder, and a run that was stopped goes on after them; --again tries all. Prints one line
+for each; exit code 1 if fewer than `--least` percent agree.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.common.files import atomic_write
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.frontends.pytorch import export as exports
 from edgekit.host.compiler.frontends.pytorch.source import torch_source
 from edgekit.host.deploy import api
@@ -229,31 +233,49 @@ def _try(network: _Network, python: str | None, board: str, folder: Path) -> str
     return f"cosine {made.cosine:.6f}, largest difference {made.largest:.2g}"
 
 
+def _kept_file(network: _Network, board: str) -> Path:
+    """Where the line of a network that agreed is kept; another one if what is tried changes."""
+    tried = repr((network, board)).encode()
+    folder = cache_folder() / "pytorch-architectures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / hashlib.sha256(tried).hexdigest()[:32]
+
+
+def _cpu_seconds() -> float:
+    """Of this process and those that it waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python")
     parser.add_argument("--board", default="rpi4")
     parser.add_argument("--only", default="")
     parser.add_argument("--least", type=float, default=95.0)
-    parser.add_argument("--record", type=Path, help="file to which the lines are appended")
+    parser.add_argument("--again", action="store_true", help="also try those that agreed before")
     options = parser.parse_args()
     tried = agreed = 0
     for network in _networks():
         if options.only not in network.name:
             continue
         tried += 1
-        begin = time.process_time()
-        try:
-            with tempfile.TemporaryDirectory() as made:
-                said = _try(network, options.python, options.board, Path(made))
+        kept = _kept_file(network, options.board)
+        if kept.is_file() and not options.again:
+            line = kept.read_text()
             agreed += 1
-        except (EdgekitError, subprocess.CalledProcessError) as error:
-            said = f"FAILED {error}"
-        line = f"{network.name}: {said} ({time.process_time() - begin:.0f} s of CPU)"
+        else:
+            begin = _cpu_seconds()
+            try:
+                with tempfile.TemporaryDirectory() as made:
+                    said = _try(network, options.python, options.board, Path(made))
+                agreed += 1
+            except (EdgekitError, subprocess.CalledProcessError) as error:
+                said = f"FAILED {error}"
+            line = f"{network.name}: {said} ({_cpu_seconds() - begin:.0f} s of CPU)"
+            if "FAILED" not in line:
+                atomic_write(kept, line.encode())
         print(line, flush=True)
-        if options.record:
-            with options.record.open("a") as file:
-                file.write(line + "\n")
     print(f"{tried} architectures, {agreed} compile and agree")
     return 0 if tried and agreed >= options.least / 100 * tried else 1
 

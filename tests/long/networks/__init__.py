@@ -6,8 +6,11 @@ the modules run in an environment of their own, which `scripts/networks` makes.
 
 import torch
 
-# Compiled operators of torchvision need its CUDA libraries. No network here has one, but without
-# this declaration torchvision does not import.
-_TORCHVISION = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _TORCHVISION.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+# Compiled operators of torchvision need the PyTorch that they were built for. No network here has
+# one, but torchvision does not import without this declaration unless they load.
+try:
+    import torchvision  # noqa: F401
+except (ImportError, RuntimeError):
+    _TORCHVISION = torch.library.Library("torchvision", "DEF")
+    for _name in ("nms", "qnms"):
+        _TORCHVISION.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
