@@ -75,27 +75,22 @@ class Multiplier:
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """(multiplier, shift) with real ≈ multiplier · 2^(shift−31); multiplier in [2^30, 2^31)."""
-    if real == 0.0:
-        return 0, 0
-    if math.isinf(real):  # a quotient of a tiny scale
-        return _I32_MAX, 31
-    fraction, shift = math.frexp(real)
-    multiplier = math.floor(fraction * 2.0**31 + 0.5)
-    if multiplier == 2**31:
-        multiplier //= 2
-        shift += 1
-    if shift < -31:
-        return 0, 0
-    if shift > 31:
-        return _I32_MAX, 31
-    return multiplier, shift
+    found = multiplier_of(real)
+    return int(found.multiplier[0]), int(found.shift[0])
 
 
 def multiplier_of(reals: Array | float) -> Multiplier:
     """`quantize_multiplier` of one factor or of each of a vector (f64)."""
-    pairs = [quantize_multiplier(float(r)) for r in np.atleast_1d(np.asarray(reals, np.float64))]
+    values = np.atleast_1d(np.asarray(reals, np.float64))
+    most = np.isinf(values)  # a quotient of a tiny scale
+    fraction, shift = np.frexp(np.where(most, 1.0, values))
+    multiplier = np.floor(fraction * 2.0**31 + 0.5)
+    carried = multiplier == 2.0**31
+    multiplier, shift = np.where(carried, 2.0**30, multiplier), shift + carried
+    none, most = shift < -31, most | (shift > 31)
+    multiplier = np.where(none, 0, np.where(most, _I32_MAX, multiplier))
     return Multiplier(
-        np.array([m for m, _ in pairs], np.int32), np.array([s for _, s in pairs], np.int32)
+        multiplier.astype(np.int32), np.where(none, 0, np.where(most, 31, shift)).astype(np.int32)
     )
 
 

@@ -49,6 +49,15 @@ def test_factors_beyond_31_bits_saturate():
     assert quantize_multiplier(2.0**-40) == (0, 0)
     assert quantize_multiplier(np.inf) == quantize_multiplier(2.0**40) == (2**31 - 1, 31)
     assert quantize_multiplier(2.0**40) == (2**31 - 1, 31)
+    assert quantize_multiplier(float("inf")) == quantize_multiplier(2.0**31) == (2**31 - 1, 31)
+    assert quantize_multiplier(1 - 2.0**-40) == (2**30, 1)
+
+
+def test_multipliers_of_a_vector_are_those_of_its_values() -> None:
+    reals = np.exp2(np.random.default_rng(2).uniform(-45, 45, 500))
+    made = multiplier_of(reals)
+    pairs = zip(made.multiplier.tolist(), made.shift.tolist(), strict=True)
+    assert list(pairs) == [quantize_multiplier(float(real)) for real in reals]
 
 
 @given(S32, S32)

@@ -19,7 +19,12 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Quant, ShapeError, Tensor
 from edgekit.host.compiler.transforms.quantize.ranges import quant_of, range_quant
-from edgekit.host.compiler.transforms.quantize.rounding import MOST, rounded, scales_by_power
+from edgekit.host.compiler.transforms.quantize.rounding import (
+    MOST,
+    WeightRounding,
+    rounded,
+    scales_by_power,
+)
 
 _BIAS_LIMIT = 2.0**30  # in units of the sums, leaving headroom for them in 32 bits
 _TINIEST = 2.0**-20  # of the largest weight scale: all-zero channels need a nonzero scale too
@@ -45,13 +50,12 @@ def build(
     graph: Graph,
     quantized: Collection[str],
     scales: Mapping[str, Quant],
-    moments: Mapping[str, Array],
+    weights: WeightRounding,
 ) -> QuantizedGraph:
     """Quantize the nodes named in `quantized` with these scales; inputs, outputs and node names do
-    not change. Recurrent layers named in `quantized` only have their weights rounded. Where
-    `moments` of a node's inputs are known, they guide the rounding of its weights. Raises
-    MisfitError."""
-    builder = _Builder(graph, scales, moments)
+    not change. Recurrent layers named in `quantized` only have their weights rounded. `weights`
+    rounds those of this graph. Raises UnquantizableError."""
+    builder = _Builder(graph, scales, weights)
     for node in graph.nodes:
         if node.name in quantized and isinstance(node.op, ops.Recurrent):
             builder.add_rounded(node)
@@ -63,10 +67,8 @@ def build(
 
 
 class _Builder:
-    def __init__(
-        self, graph: Graph, scales: Mapping[str, Quant], moments: Mapping[str, Array]
-    ) -> None:
-        self._graph, self._scales, self._moments = graph, scales, moments
+    def __init__(self, graph: Graph, scales: Mapping[str, Quant], weights: WeightRounding) -> None:
+        self._graph, self._scales, self._weights = graph, scales, weights
         self._tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
         self._taken, self._nodes = {*graph.tensors}, list[Node]()
         self._node_names = {n.name for n in graph.nodes}
@@ -185,9 +187,8 @@ class _Builder:
         axis = node.op.weight_axis or 0
         rows = np.moveaxis(w.data, axis, 0).reshape(w.shape[axis], -1).astype(np.float64)
         bias = np.zeros(len(rows)) if given is None else np.asarray(given.data, np.float64)
-        moments = self._moments.get(node.name)
-        scale = _raise_scales(scales_by_power(rows, moments), bias, scale_of(x))
-        quantized = rounded(rows, scale.astype(np.float64), moments)
+        scale = _raise_scales(self._weights.scales(node.name, rows), bias, scale_of(x))
+        quantized = self._weights.rounded(node.name, rows, scale.astype(np.float64))
         others = tuple(n for i, n in enumerate(w.shape) if i != axis)
         quantized = np.ascontiguousarray(np.moveaxis(quantized.reshape(-1, *others), 0, axis))
         quant = Quant(scale, np.zeros(scale.size, np.int64), axis)

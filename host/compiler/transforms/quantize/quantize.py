@@ -44,6 +44,7 @@ from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, 
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
 from edgekit.host.compiler.transforms.quantize.ranges import Method
 from edgekit.host.compiler.transforms.quantize.report import QuantizeReport, report_of
+from edgekit.host.compiler.transforms.quantize.rounding import WeightRounding
 from edgekit.host.compiler.transforms.quantize.rules import quantized_nodes, rounded_layers
 from edgekit.host.compiler.transforms.quantize.samples import (
     is_held_out,
@@ -109,6 +110,7 @@ class _Evaluator:
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
     means: dict[bool, Means] = field(default_factory=dict)
+    weights: dict[tuple[bool, bool], WeightRounding] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
     costs: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
     added: dict[str, float] = field(default_factory=dict)  # cost of each node in float
@@ -172,13 +174,15 @@ class _Evaluator:
         """Return the quantized graph and the nodes that stay in float."""
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
         floats = set(recipe.floats)
-        moments = observed.moments if recipe.compensated else {}
+        key = recipe.equalized, recipe.compensated
+        if key not in self.weights:
+            self.weights[key] = WeightRounding(observed.moments if recipe.compensated else {})
         while True:
             quantized = quantized_nodes(base, floats, observed.broken)
             scales = scales_of(base, quantized, observed, recipe.method)
             try:
                 chosen = quantized | rounded_layers(base, floats)
-                return build(base, chosen, scales, moments), frozenset(floats)
+                return build(base, chosen, scales, self.weights[key]), frozenset(floats)
             except UnquantizableError as misfit:
                 floats.add(misfit.node)
 

@@ -25,7 +25,31 @@ MOST = 127  # largest quantized weight: −128 has no counterpart
 DEEPEST = 2304  # maximum inputs per output: beyond, the moment matrix takes too much memory
 _ROWS = 2048  # rows of a sample that are used
 _DAMPING = 0.01  # of the mean power
+_TOGETHER = 32  # inputs whose errors are distributed over later blocks by one product
 _FRACTIONS = np.geomspace(1.0, 0.02, 48)  # candidate limits, relative to the largest weight
+
+
+class WeightRounding:
+    """Rounds the weights of one float graph, once for the same scales. Where second `moments` of a
+    node's inputs are known (see `moments_of`), they guide it."""
+
+    def __init__(self, moments: Mapping[str, Array]) -> None:
+        self._moments = moments
+        self._scales: dict[str, F64] = {}
+        self._rounded: dict[tuple[str, bytes], NDArray[np.int8]] = {}
+
+    def scales(self, node: str, rows: F64) -> F64:
+        """`scales_by_power` of a node's weights [n, k]."""
+        if node not in self._scales:
+            self._scales[node] = scales_by_power(rows, self._moments.get(node))
+        return self._scales[node]
+
+    def rounded(self, node: str, rows: F64, scale: F64) -> NDArray[np.int8]:
+        """`rounded` weights [n, k] of a node, which callers must not change."""
+        key = node, scale.tobytes()
+        if key not in self._rounded:
+            self._rounded[key] = rounded(rows, scale, self._moments.get(node))
+        return self._rounded[key]
 
 
 def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array | None:
@@ -95,10 +119,18 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
     if share is None:
         return _round_to_nearest(rows, scale[:, None])
     left, quantized = rows.copy(), np.empty(rows.shape, np.int8)
-    for i in range(rows.shape[1]):
-        quantized[:, i] = np.where(rows[:, i] != 0, _round_to_nearest(left[:, i], scale), 0)
-        error = (left[:, i] - quantized[:, i] * scale) / share[..., i, i]
-        left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
+    count = rows.shape[1]
+    step = _TOGETHER if share.ndim == 2 else count
+    for start in range(0, count, step):
+        end = min(start + step, count)
+        errors = np.empty((len(rows), end - start))
+        for i in range(start, end):
+            quantized[:, i] = np.where(rows[:, i] != 0, _round_to_nearest(left[:, i], scale), 0)
+            error = (left[:, i] - quantized[:, i] * scale) / share[..., i, i]
+            left[:, i + 1 : end] -= error[:, None] * share[..., i, i + 1 : end]
+            errors[:, i - start] = error
+        if end < count:
+            left[:, end:] -= errors @ share[start:end, end:]
     return quantized
 
 
