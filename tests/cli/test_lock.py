@@ -172,6 +172,8 @@ def test_templates_run_commands_that_there_are(name: str) -> None:
     words = shlex.split(lines[0].partition(">")[0])[1:]
     known = {flag for p in command.commands[words[0]].params for flag in p.opts}
     assert {word for word in words if word.startswith("-")} <= known and "--check" in words
+    (install,) = [text for text in _texts(document) if text.startswith("pip install")]
+    assert "@ ${EDGEKIT:?" in install  # the distribution is on no package index
 
 
 def _texts(document: Any) -> list[str]:
