@@ -34,7 +34,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.schedule.types import Schedule
-from edgekit.host.compiler.shadow import FloatTwin, float_graph, float_twin
+from edgekit.host.compiler.shadow import FloatTwin, check_same_states, float_graph, float_twin
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.target import Target
@@ -116,7 +116,7 @@ def _compile_each(
             if floats is not None:
                 weights.end_variant()
                 twin = float_twin(floats, prepared, made[0].golden.inputs, each)
-                shadow = build_shadow(twin, model, board, each, cache, weights)
+                shadow = build_shadow(twin, prepared, model, board, each, cache, weights)
                 size = len(shadow.library) + len(shadow.weights) - len(made[0].weights)
                 note = f"the float model for --shadow adds {size} bytes to the release"
                 notes = (*made[0].notes, note)
@@ -248,16 +248,18 @@ def build_graph(
 
 def build_shadow(
     twin: FloatTwin,
+    released: PreparedGraph,
     model: Path,
     board: BoardProfile,
     options: CompileOptions,
     cache: Path | None,
     weights: WeightsFile,
 ) -> FloatArtifact:
-    """Builds the float model that repeats inferences on a board; `weights` have those of the
-    quantized model."""
+    """Builds the float model that repeats inferences of `released` on a board; `weights` have those
+    of the quantized model."""
     floats, cache = options.in_float, cache or cache_folder()
     made = prepare_graph(twin.graph, board, floats, cache=cache)
+    check_same_states(options.float_model or model, made.graph, released.graph)
     _, plan = plan_graph(made, board, floats, weights)
     check_memory(plan, board, None)
     units = [*units_of(plan, board), shadow_unit()]

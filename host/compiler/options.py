@@ -305,6 +305,7 @@ class CompileOptions:
             min_cosine=None,
             field_ranges=False,
             float_model=None,
+            states=(),
         )
 
     @property

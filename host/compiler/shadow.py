@@ -17,10 +17,11 @@ from edgekit.device.runtime.agent.shadow_spec import (
 from edgekit.device.runtime.agent.task import EMBED
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.quantization import dequantize
-from edgekit.host.compiler.ir.types import Array, Graph, Tensor
+from edgekit.host.compiler.ir.types import Array, Graph, Shape, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.compiler.transforms.passes.tie import tie_states
 from edgekit.host.compiler.transforms.quantize.field import watched_names
 from edgekit.host.compiler.transforms.quantize.measure import class_output
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
@@ -43,12 +44,13 @@ class FloatTwin:
 def float_graph(released: PreparedGraph, model: Path, options: CompileOptions) -> Graph:
     """The float model of `released`, which was prepared from `model` with `options`.
 
-    Raises InputError if it has states, or other inputs or outputs.
+    Raises InputError if it has other inputs or outputs.
     """
     path = options.float_model or model
     imported = import_for_task(path, options.in_float)
     graph = float_form(imported, "watch") if options.field_ranges else imported
     graph = with_task(path, replace(graph, output_names=imported.output_names), options).graph
+    graph = tie_states(graph, options.states, graph.output_names)
     _check_same_ends(path, graph, released)
     return graph
 
@@ -71,11 +73,6 @@ def float_twin(
 
 def _check_same_ends(path: Path, graph: Graph, released: PreparedGraph) -> None:
     other = released.imported
-    if graph.states or other.states:
-        raise InputError(
-            f"{path}: expected a model without states with --shadow or --field-ranges, found one "
-            "that remembers; compile without them"
-        )
 
     def ends(of: Graph) -> list[str]:
         tensors = [of.tensors[name] for name in (*of.inputs, *of.outputs)]
@@ -88,6 +85,25 @@ def _check_same_ends(path: Path, graph: Graph, released: PreparedGraph) -> None:
             f"{', '.join(theirs)}, found {', '.join(mine)}; name the model it was made of: "
             "--float-model FILE"
         )
+
+
+def check_same_states(path: Path, floats: Graph, released: Graph) -> None:
+    """Raises InputError unless the two graphs, as compiled, have the same states, which a board
+    copies before it repeats an inference."""
+    mine, theirs = (
+        [(name, s.initial.dtype, s.initial.shape) for name, s in graph.states.items()]
+        for graph in (floats, released)
+    )
+    if mine == theirs:
+        return
+
+    def text(states: Sequence[tuple[str, np.dtype[np.generic], Shape]]) -> str:
+        return ", ".join(f"{n} {dtype}{[*shape]}" for n, dtype, shape in states[:8]) or "none"
+
+    raise InputError(
+        f"{path}: expected the states of the quantized model with --shadow or --field-ranges, "
+        f"{text(theirs)}, found {text(mine)}; compile without them"
+    )
 
 
 def _chosen(graph: Graph) -> tuple[str, ...]:

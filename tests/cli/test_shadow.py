@@ -96,6 +96,35 @@ def test_ranges_of_the_field_come_home_and_refit_the_scales(edgekit: Any, home: 
     assert noise("b.int8.onnx", path, others) < 0.2 * noise("a.int8.onnx", path, others)
 
 
+def recurrent(folder: Path) -> Path:
+    """x [1,16], before [1,24] -> after = tanh(both), y [1,4]; the input is the smaller part."""
+    rng = np.random.default_rng(6)
+    shapes = {"w": (16, 24), "u": (24, 24), "v": (24, 4)}
+    constants = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["before", "u"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["after"]),
+        node("MatMul", ["after", "v"], ["y"]),
+    ]
+    inputs = [value("x", [1, 16]), value("before", [1, 24])]
+    return save(model(nodes, inputs, ["y", "after"], constants), folder, "rnn.onnx")
+
+
+@pytest.mark.slow
+def test_a_repeated_inference_begins_with_the_states_of_the_release(
+    edgekit: Any, home: Path
+) -> None:
+    path, states = recurrent(home), ("--state", "before=after")
+    done = edgekit("deploy", path, "--weights", "int8", "--shadow", "1/1", *states)
+    assert done.code == 0, done.err
+    infer(inputs(30, 1))  # soon their states are far from the initial ones
+    assert edgekit("profile", "pull", "--board", "local").code == 0
+    (agreement,) = edgekit("profile", "report", "--json").document["agreement"]
+    assert (agreement["inferences"], agreement["agreed"]) == (29, 29)
+
+
 @pytest.mark.slow
 def test_a_file_quantized_before_names_its_float_model(edgekit: Any, home: Path) -> None:
     path, data = perceptron(home), save_samples(home, x=inputs(32, 0))

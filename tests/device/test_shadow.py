@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import threading
 from collections.abc import Callable, Sequence
 
@@ -32,9 +33,13 @@ class Model:
 
     def __init__(self, ns: int = 0, noises: Sequence[float] = (0.0,), same: bool = True) -> None:
         self.ns, self.noises, self.same, self.calls = ns, noises, same, 0
+        self.states: list[bytes] = []
 
-    def compare(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> Comparison:
+    def compare(
+        self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes
+    ) -> Comparison:
         assert (inputs, outputs) == ([b"in"], [b"out"])
+        self.states.append(state)
         self.calls += 1
         return Comparison(self.noises[(self.calls - 1) % len(self.noises)], self.same, self.ns)
 
@@ -51,8 +56,10 @@ def shadow_of(
     every: int = 1,
     budget: float = FREE,
     measure: str = "difference",
+    state_bytes: int = 0,
 ) -> Shadow:
-    spec = ShadowSpec("float/model.so", BoardMemory(0, 0, 0), every, measure, "2" * 64, ())
+    memory = BoardMemory(0, state_bytes, 0)
+    spec = ShadowSpec("float/model.so", memory, every, measure, "2" * 64, ())
     pace = SamplingPace(every, budget, 3600)
     return Shadow(spec, SUBJECT, model, batches.append, pace, Clocks())
 
@@ -62,7 +69,7 @@ def run(shadow: Shadow, count: int, ns: int = 1_000_000) -> int:
     repeated = 0
     for _ in range(count):
         if shadow.due(ns):
-            shadow.repeat([b"in"], [b"out"])
+            shadow.repeat([b"in"], [b"out"], b"")
             shadow.write_results()
             repeated += 1
     return repeated
@@ -89,7 +96,7 @@ def test_results_are_counted_by_class_of_difference() -> None:
     shadow = shadow_of(lambda: model, batches)
     for _ in range(6):
         if shadow.due(1):
-            shadow.repeat([b"in"], [b"out"])
+            shadow.repeat([b"in"], [b"out"], b"")
             assert shadow._thread is not None
             shadow._thread.join()
     shadow.close()
@@ -132,6 +139,23 @@ def test_nothing_leaves_but_what_is_on_the_list() -> None:
     assert document["operators"] == []
 
 
+def test_states_are_copied_before_inferences_that_may_be_repeated() -> None:
+    model, copied = Model(), 0
+    shadow, block = shadow_of(lambda: model, [], every=10, state_bytes=3), mmap.mmap(-1, 4096)
+    for number in range(1000):
+        block[:3] = b"%03d" % number
+        state = shadow.state_before(block)
+        copied += state is not None
+        block[:3] = b"new"
+        if shadow.due(1_000_000, state is not None):
+            shadow.repeat([b"in"], [b"out"], state)
+            shadow.write_results()
+            assert model.states[-1] == b"%03d" % number
+    assert 50 < model.calls == copied < 200
+    shadow.close()
+    assert shadow.state_before(block) is None
+
+
 class Interrupted(Model):
     """Another thread infers while results are written."""
 
@@ -142,14 +166,16 @@ class Interrupted(Model):
         super().__init__()
         self.compared = threading.Event()
 
-    def compare(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> Comparison:
+    def compare(
+        self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes
+    ) -> Comparison:
         self.compared.set()
-        return super().compare(inputs, outputs)
+        return super().compare(inputs, outputs, state)
 
     def take_ranges(self) -> tuple[RangeSketch, ...]:
         self.compared.clear()
         if self.shadow.due(1):
-            self.shadow.repeat([b"in"], [b"out"])
+            self.shadow.repeat([b"in"], [b"out"], b"")
         self.overlaps |= self.compared.wait(0.1)
         return super().take_ranges()
 

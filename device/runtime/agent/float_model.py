@@ -75,8 +75,13 @@ class FloatModel:
         outputs = found.outputs[: len(variant.outputs)]
         mine = [(s.dtype, s.shape) for s in (*found.inputs, *outputs)]
         theirs = [(s.dtype, s.shape) for s in (*variant.inputs, *variant.outputs)]
+        states = found.memory.state_bytes, variant.memory.state_bytes
         ends = {s.name: s for s in (*found.inputs, *found.outputs) if s.dtype == _F32}
-        if mine != theirs or not {each.name for each in spec.watched} <= ends.keys():
+        if (
+            mine != theirs
+            or len({*states}) > 1
+            or not {each.name for each in spec.watched} <= ends.keys()
+        ):
             raise TransferError(
                 f"{spec.library}: expected the tensors of the manifest, found different ones; "
                 "compile the bundle again"
@@ -85,6 +90,7 @@ class FloatModel:
         needed = replace(spec.memory, arena_bytes=spec.memory.arena_bytes + held)
         check_fit(board, needed, board_facts())
         self._sizes = [s.bytes for s in (*variant.inputs, *variant.outputs)]
+        self._sizes.append(spec.memory.state_bytes)
         self._weights = WeightsMap(files, spec.memory.weights_bytes)
         self._blocks = [block_of(spec.memory.arena_bytes), block_of(spec.memory.state_bytes)]
         self._out = [block_of(s.bytes) for s in found.outputs]
@@ -100,9 +106,13 @@ class FloatModel:
         self._lib.ek_shadow.argtypes = (ctypes.POINTER(_Job),)
         self._clear_ranges()
 
-    def compare(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> Comparison:
-        """Repeats an inference. The bytes are those of all inputs and outputs of the release."""
-        assert [len(each) for each in (*inputs, *outputs)] == self._sizes
+    def compare(
+        self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes
+    ) -> Comparison:
+        """Repeats an inference. The bytes are those of all inputs and outputs of the release, and
+        of its states before it."""
+        assert [len(each) for each in (*inputs, *outputs, state)] == self._sizes
+        self._blocks[1][: len(state)] = state
         given, released = (
             (ctypes.c_char_p * max(len(some), 1))(*some) for some in (inputs, outputs)
         )

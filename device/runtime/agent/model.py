@@ -131,6 +131,11 @@ class LoadedModel:
             self._pool = None
         self._weights.close()
 
+    @property
+    def state(self) -> mmap.mmap:
+        """The memory of the states, larger than they are."""
+        return self._blocks[1]
+
     def reset(self) -> None:
         """Resets the state of a stateful model to its initial values."""
         self._lib.ek_reset(ctypes.byref(self._model))

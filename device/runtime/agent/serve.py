@@ -171,14 +171,17 @@ class _Server:
 
     def _run_model(self, arrays: Mapping[str, Array], signature: str) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays, signature)
-        outputs, times = self._get_model(variant).run(arrays)
+        model, shadow = self._get_model(variant), self._shadow
+        state = None if shadow is None else shadow.state_before(model.state)
+        outputs, times = model.run(arrays)
         sampler = self._samplers[variant.library]
         if sampler and sampler.due():
             sampler.record(times)
-        if self._shadow is not None and self._shadow.due(times.total):
-            self._shadow.repeat(
+        if shadow is not None and shadow.due(times.total, state is not None):
+            shadow.repeat(
                 [arrays[spec.name].data for spec in variant.inputs],
                 [outputs[spec.name].data for spec in variant.outputs],
+                state,
             )
         return {
             "variant": self._variants.index(variant),

@@ -1,15 +1,18 @@
 """The shadow check: repeats some inferences of a quantized release with its float model.
 
-    if shadow.due(nanoseconds):
-        shadow.repeat(inputs, outputs)
+    state = shadow.state_before(block)
+    ...
+    if shadow.due(nanoseconds, state is not None):
+        shadow.repeat(inputs, outputs, state)
 
-Inputs and outputs are copied, computed again at idle times and forgotten; what is sent home is how
-often the two models agreed, and sketches of the float model's tensors. The overhead, including the
-repeated inferences, stays within a fraction of the time of all inferences.
+Inputs, outputs and states are copied, computed again at idle times and forgotten; what is sent home
+is how often the two models agreed, and sketches of the float model's tensors. The overhead,
+including the repeated inferences, stays within a fraction of the time of all inferences.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import threading
@@ -52,7 +55,9 @@ AGREES = 0.1
 class Repeats(Protocol):
     """The float model; see FloatModel."""
 
-    def compare(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> Comparison: ...
+    def compare(
+        self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes
+    ) -> Comparison: ...
 
     def take_ranges(self) -> Tuple[RangeSketch, ...]: ...
 
@@ -89,26 +94,47 @@ class Shadow:
         self._thread: Optional[threading.Thread] = None
         self._results: Optional[_Results] = None
 
-    def due(self, ns: int) -> bool:
-        """Counts an inference of so many nanoseconds; returns whether to pass it to `repeat`."""
+    def state_before(self, block: mmap.mmap) -> Optional[bytes]:
+        """A copy of the states that an inference begins with, for `repeat`; None if it will not be
+        repeated."""
+        size = self._spec.memory.state_bytes
+        if not size:
+            return b""
+        with self._lock:
+            if self._skip or not self._may_repeat():
+                return None
+            start = self._clocks.cost()
+            state = block[:size]
+            self._spent_ns += self._clocks.cost() - start
+            return state
+
+    def due(self, ns: int, ready: bool = True) -> bool:
+        """Counts an inference of so many nanoseconds; returns whether to pass it to `repeat`.
+        `ready`: its states before it were copied."""
         with self._lock:
             self._count += 1
             self._inference_ns += ns
             if self._skip:
                 self._skip -= 1
                 return False
-            if self._busy or self._off or self._spent_ns > self._pace.budget * self._inference_ns:
+            if not ready or not self._may_repeat():
                 return False
             self._busy = True
             # Irregular, since the inputs of a program may come in a regular order.
             self._skip = random.randint(0, 2 * (self._pace.every - 1))
             return True
 
-    def repeat(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> None:
-        """Repeats the inference that was due, in the background; `outputs` are the release's."""
+    def repeat(
+        self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: Optional[bytes]
+    ) -> None:
+        """Repeats the inference that was due, in the background; `outputs` are the release's, and
+        `state` is that of `state_before`."""
         start = self._clocks.cost()
         thread = threading.Thread(
-            target=self._work, args=(inputs, outputs), name="edgekit-shadow", daemon=True
+            target=self._work,
+            args=(inputs, outputs, state or b""),
+            name="edgekit-shadow",
+            daemon=True,
         )
         try:
             thread.start()
@@ -134,13 +160,18 @@ class Shadow:
             self._model.close()
             self._model = None
 
-    def _work(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> None:
+    def _may_repeat(self) -> bool:
+        """Whether no other inference is repeated, and the budget allows it; with `_lock` held."""
+        spare = self._spent_ns <= self._pace.budget * self._inference_ns
+        return spare and not self._busy and not self._off
+
+    def _work(self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes) -> None:
         with self._at_work:
             start, ns = time.thread_time_ns(), 0
             try:
                 if self._model is None:
                     self._model = self._open_model()
-                found = self._model.compare(inputs, outputs)
+                found = self._model.compare(inputs, outputs, state)
                 ns = found.ns
                 self._add(found)
             except (DeviceError, OSError):

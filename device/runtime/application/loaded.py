@@ -276,6 +276,7 @@ class _Lane:
         if due:
             self._model.stamps = self._stamps
         shadow = self._part.shadow
+        state = None if shadow is None else shadow.state_before(self._blocks[1])
         start = 0 if shadow is None else time.perf_counter_ns()
         if self._cores:  # restore the caller's affinity, which belongs to its program
             with on_cores(self._cores):
@@ -287,8 +288,9 @@ class _Lane:
         if due and self._sampler is not None:
             self._model.stamps = None
             self._sampler.record(times_of(self._stamps))
-        if shadow is not None and shadow.due(time.perf_counter_ns() - start):
-            shadow.repeat(_copies(variant.inputs, self._in), _copies(variant.outputs, self._out))
+        if shadow is not None and shadow.due(time.perf_counter_ns() - start, state is not None):
+            copies = _copies(variant.inputs, self._in), _copies(variant.outputs, self._out)
+            shadow.repeat(*copies, state)
         return outputs
 
     def write_samples(self) -> None:
