@@ -139,11 +139,11 @@ def _check_models(path: Path, reference: Path | None, options: CompileOptions) -
 def _read_input(path: Path, file: Path, options: CompileOptions) -> Mapping[str, Array]:
     """The first input in a file, in the form that the model takes."""
     from edgekit.host.compiler.frontends import import_model
+    from edgekit.host.compiler.transforms.passes.tie import tie_states
     from edgekit.host.compiler.transforms.quantize.samples import read_input
 
-    return read_input(
-        file, import_model(path, options.shapes, options.signature, max_rows=options.max_rows)
-    )
+    graph = import_model(path, options.shapes, options.signature, max_rows=options.max_rows)
+    return read_input(file, tie_states(graph, options.states, graph.output_names))
 
 
 def _estimated(

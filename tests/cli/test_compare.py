@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.onnx_models import model, node, save, value
+from tests.support.onnx_models import model, node, recurrent, save, value
 
 pytestmark = [
     pytest.mark.slow,
@@ -87,6 +87,14 @@ def test_another_reference_shows_where_it_differs(edgekit: Any, home: Path) -> N
     errors = {name: each["board"]["sqnr_db"] for name, each in found.items() if each["board"]}
     first, *_, last = errors.values()
     assert first > 100 and last < 0
+
+
+def test_states_are_no_inputs(edgekit: Any, home: Path) -> None:
+    np.savez(home / "x.npz", in0=np.ones((1, 16), np.float32))
+    np.savez(home / "both.npz", x=np.ones((1, 16)), before=np.ones((1, 24)))
+    command = ("compare", recurrent(home), "--board", "rpi4", "--state", "before=after")
+    assert edgekit(*command, "--input", "x.npz", "--json").document["outputs"].keys() == {"y"}
+    assert "expected inputs x, found before, x" in edgekit(*command, "--input", "both.npz").err
 
 
 def test_bad_requests_are_one_line(edgekit: Any, home: Path) -> None:

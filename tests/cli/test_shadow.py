@@ -18,7 +18,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.deploy.api import connect
-from tests.support.onnx_models import model, node, save, value
+from tests.support.onnx_models import model, node, recurrent, save, value
 from tests.support.quantize_models import classifier, samples, save_samples
 
 pytest.importorskip("pyarrow")
@@ -94,22 +94,6 @@ def test_ranges_of_the_field_come_home_and_refit_the_scales(edgekit: Any, home: 
     assert "warning: input x: boards saw more than twice the values of the samples" in made.err
     others = LOUD * inputs(30, 2)
     assert noise("b.int8.onnx", path, others) < 0.2 * noise("a.int8.onnx", path, others)
-
-
-def recurrent(folder: Path) -> Path:
-    """x [1,16], before [1,24] -> after = tanh(both), y [1,4]; the input is the smaller part."""
-    rng = np.random.default_rng(6)
-    shapes = {"w": (16, 24), "u": (24, 24), "v": (24, 4)}
-    constants = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"]),
-        node("MatMul", ["before", "u"], ["b"]),
-        node("Add", ["a", "b"], ["c"]),
-        node("Tanh", ["c"], ["after"]),
-        node("MatMul", ["after", "v"], ["y"]),
-    ]
-    inputs = [value("x", [1, 16]), value("before", [1, 24])]
-    return save(model(nodes, inputs, ["y", "after"], constants), folder, "rnn.onnx")
 
 
 @pytest.mark.slow

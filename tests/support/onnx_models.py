@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -45,3 +46,19 @@ def save(proto: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> Path:
 
 
 node = helper.make_node
+
+
+def recurrent(folder: Path) -> Path:
+    """x [1,16], before [1,24] -> after = tanh(both), y [1,4]; the input is the smaller part."""
+    rng = np.random.default_rng(6)
+    shapes = {"w": (16, 24), "u": (24, 24), "v": (24, 4)}
+    constants = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["before", "u"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["after"]),
+        node("MatMul", ["after", "v"], ["y"]),
+    ]
+    inputs = [value("x", [1, 16]), value("before", [1, 24])]
+    return save(model(nodes, inputs, ["y", "after"], constants), folder, "rnn.onnx")
