@@ -26,7 +26,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.frontends.pytorch import export as exports
 from edgekit.host.compiler.frontends.pytorch.source import torch_source
 from edgekit.host.deploy import api
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 
 _SIDE = 96  # pixels, unless the architecture has a size of its own
 
@@ -58,9 +58,22 @@ def make():
     return net, (torch.randn(1, *shape[1:]),)
 """
 _FOLDER = """
-import sys, transformers as t
+import sys, torch, transformers as t
 t.set_seed(1)
-t.{network}(t.{config}(**{options})).save_pretrained(sys.argv[1])
+net = t.{network}(t.{config}(**{options}))
+for weights in net.parameters():
+    if weights.abs().max() < 1e-3:
+        torch.nn.init.normal_(weights, std=0.1)
+norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+if norms:
+    side = getattr(net.config, "image_size", 128)
+    net.eval()
+    for layer in norms:
+        layer.train()
+        layer.momentum = None
+    with torch.no_grad():
+        net(torch.randn(2, 3, side, side))
+net.eval().save_pretrained(sys.argv[1])
 """
 _TEXT = {
     "vocab_size": 211,
@@ -229,6 +242,8 @@ def _try(network: _Network, python: str | None, board: str, folder: Path) -> str
     out = folder / "out"
     out.mkdir()
     made = exports.export(source, network.shapes, out, lambda _: None, python)
+    if made.largest == 0:
+        raise InputError("expected outputs that depend on the input, found constant ones")
     api.compile_model(made.model, board=board)
     return f"cosine {made.cosine:.6f}, largest difference {made.largest:.2g}"
 
