@@ -50,6 +50,11 @@ _SMALL = (  # 8-bit, float
     *((core, "okay_nabu") for core in _BOARDS),
     *((core, "vww_96_float") for core in ("a53", "a7", "a72", "x60")),
 )
+_FEW_BITS = tuple(
+    (core, f"ad01_fp32 {bits}")  # rows by matrices
+    for core in _BOARDS
+    for bits in ("int4", "int2")
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,7 +70,7 @@ def _others() -> list[tuple[str, str]]:
         (core, model)
         for core in _BOARDS
         for model in sorted(_MODELS)
-        if (core, model) not in _SMALL and (_RECORDING or model in known[core])
+        if (core, model) not in (*_SMALL, *_FEW_BITS) and (_RECORDING or model in known[core])
     ]
 
 
@@ -83,6 +88,19 @@ def test_cycles_of_a_small_model_are_as_recorded(core, model):
     _check(core, model)
 
 
+@pytest.mark.parametrize(
+    ("core", "model"),
+    [
+        pytest.param(core, model, marks=() if core in ("a72", "x60") else pytest.mark.exhaustive)
+        for core, model in _FEW_BITS
+    ],
+)
+def test_cycles_of_weights_of_few_bits_are_as_recorded(core, model):
+    if "ad01_fp32" not in _MODELS:
+        pytest.skip("ad01_fp32 is in EDGEKIT_EXTRA_DATA")
+    _check(core, model)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("core", "model"), _others())
 def test_cycles_of_other_models_are_as_recorded(core, model):
@@ -90,9 +108,10 @@ def test_cycles_of_other_models_are_as_recorded(core, model):
 
 
 def _check(core: str, model: str) -> None:
-    board = load_board(_BOARDS[core])
-    options = dataclasses.replace(zoo_options(_MODELS[model]), threads=1)
-    made = build_bundle(compile_artifact(_MODELS[model], board, options=options), board)
+    name, _, bits = model.partition(" ")
+    board, path = load_board(_BOARDS[core]), _MODELS[name]
+    options = dataclasses.replace(zoo_options(path), threads=1, weights=bits or None)
+    made = build_bundle(compile_artifact(path, board, options=options), board)
     found = estimate_model(made.manifest, made.files, target_of(board))
     assert found.core == core
     if _RECORDING:

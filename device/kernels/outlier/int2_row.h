@@ -8,7 +8,7 @@ _Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
 
 /* Keeps the compiler from computing one vector after the other on a core in order, where each would
  * wait for its operand. */
-#if EK_IN_ORDER && NV == 4
+#if EK_IN_ORDER && NV == 4 && defined __aarch64__
 #define TOGETHER(nv, v)                                                                            \
     do {                                                                                           \
         if ((nv) == 4)                                                                             \

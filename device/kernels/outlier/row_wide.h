@@ -11,7 +11,11 @@
 #define MOST 16
 
 /* Keeps the compiler, which knows no latencies, from computing one value after the other. */
+#ifdef __riscv
 #define TOGETHER(a, b, c, d) __asm__ volatile("" : "+vr"(a), "+vr"(b), "+vr"(c), "+vr"(d))
+#else
+#define TOGETHER(a, b, c, d) ((void)0)
+#endif
 
 EK_INLINE i8_two16 products(pairs v, const int8_t *x) {
     return vcast((i8_signed8)v, i8_two16) * vcast(*x - (i8_signed8){0}, i8_two16);

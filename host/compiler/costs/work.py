@@ -90,7 +90,8 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
     if kind == "none":
         return Work(kind, node.op.kind, dtype.value, Amounts())
     named = [tensors[t] for t in dict.fromkeys((*node.inputs, *node.outputs)) if t is not None]
-    loaded = sum(t.bytes for t in named if t.data is not None)
+    packs = isinstance(node.op, ops.OutlierFullyConnected)
+    loaded = sum(t.packed_bytes if packs else t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
     steps, runs, tiles = _count_steps(graph, node, lanes)
     if node.op.skips_zeros:

@@ -42,6 +42,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "sparse/spmv_layer.c": "strips",
         "sparse/i8_layer.c": "strips",
         "outlier/layer.c": "outlier",
+        "outlier/grouped_row.c": "outlier",
         "recurrent/layer.c": "recurrent",
         "recurrent/quantized_lstm.c": "recurrent",
         "recurrent/quantized_svdf.c": "recurrent",
@@ -68,6 +69,8 @@ def compiled_of(
     whole = _describe_kernel(ctx, node, first.kernel, first.fields)
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
     members = [_describe_kernel(ctx, node, c.kernel, c.fields) for c in inner.values()]
+    if isinstance(node.op, ops.OutlierFullyConnected):
+        whole = dataclasses.replace(whole, choice=Choice("only", _storage_of(ctx.isa, made[-1])))
     if isinstance(node.op, ops.RowChain):
         parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
         names = node.op.names or (None,) * len(node.op.members)
@@ -77,6 +80,22 @@ def compiled_of(
         method = dataclasses.replace(whole.method, members=len(members))
         whole = dataclasses.replace(whole, method=method)
     return dataclasses.replace(whole, members=tuple(members))
+
+
+def _storage_of(isa: Isa, call: KernelCall) -> str:
+    """How a kernel has the weights of an outlier split, and why so."""
+    macros = dict(call.kernel.macros)
+    is_row = call.kernel.source == "outlier/grouped_row.c"
+    bits = int(macros.get("BITS", macros.get("STREAM_BITS", 4 if "INT4" in macros else 8)))
+    groups = f"groups of {macros['GROUPS']}" if "GROUPS" in macros else "a scale for each output"
+    if bits == 8:
+        how = "multiplied as they are"
+    elif is_row:
+        how = "unpacked in registers, since a row reads each once"
+    else:
+        how = "each panel unpacked to bytes once"
+    few = "" if bits == 8 else "; no kernel looks products up in tables"
+    return f"{bits}-bit weights, {groups}, {how} ({isa.i8.value.removeprefix('EK_I8_')}){few}"
 
 
 def _is_convolution(op: Operator) -> bool:
@@ -120,6 +139,8 @@ def _tile_size(
     if family == "wide":
         return 1, int(macros["BLOCK"])
     if "NV" in macros:
+        if family == "outlier":
+            return 1, int(macros["NV"]) * isa.vl
         return int(macros["MR"]), int(macros["NV"]) * isa.vl
     return None, None
 

@@ -60,6 +60,11 @@ def test_layers_whose_activations_are_split_do_as_well(bits, groups):
     assert _soon(_split_layer(bits, groups), "rpi5", _K * _N // 2) == "1280"
 
 
+@pytest.mark.parametrize(("bits", "ahead"), [(8, "1280"), (4, None), (2, None)])
+def test_packed_weights_that_fit_the_cache_are_cached(bits, ahead):
+    assert _soon(_split_layer(bits, 2), "rpi5", _K * _N * 3 // 4) == ahead
+
+
 @pytest.mark.parametrize(
     ("graph", "board", "cache", "threads"),
     [

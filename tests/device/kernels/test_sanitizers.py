@@ -35,7 +35,7 @@ from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import VARIANTS, check
 from tests.support.narrow_cases import narrow_cases
 from tests.support.nna_graphs import layers, products
-from tests.support.op_cases import Case, quant, tensor
+from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 from tests.support.sanitized import (
     BOARDS,
@@ -71,6 +71,7 @@ _HALF_RUNS = [
     pytest.param(family, marks=() if _VECTORS.match(family) else pytest.mark.exhaustive)
     for family in HALF_FAMILIES
 ]
+_ARM = Path(nna_cases.__file__).with_name("arm_products.h")
 _AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
 
 
@@ -103,6 +104,34 @@ def test_narrow_weights_stay_in_bounds(driver, tmp_path):
     graph = graph_of(narrow_cases("s8"))
     inputs = inputs_of(graph)
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("vectors", ["neondot", "neon", "neon32", "rvv256"])
+def test_weights_of_two_and_four_bits_stay_in_bounds(vectors, rows, driver, tmp_path):
+    """ARM's and RISC-V's kernels on x86: vectors split, ARM's products as plain C."""
+    simd, rng, cases = usable("avx2"), np.random.default_rng(rows), []
+    board = replace(BOARDS[simd], simd=vectors)
+    for bits, group, n in ((2, 32, 33), (2, 64, 70), (2, 512, 17), (4, 32, 70), (4, 128, 33)):
+        most, k = 1 << bits - 1, 2 * max(group, 64)
+        weights = constant(rng.integers(-most, most, (n, k)), DType.I8)
+        scale = constant(rng.uniform(1, 2, (k // group, n)).astype(np.float16))
+        cases.append(Case(ops.OutlierFullyConnected(0.9), (tensor((rows, k)), weights, scale)))
+    graph = graph_of(cases)
+    plan, inputs = lower(graph, board), inputs_of(graph)
+    symbols = {call.kernel.symbol for step in plan.lowered.steps for call in step.calls}
+    assert any("int2" in each for each in symbols)
+    assert any("int4" in each for each in symbols)
+    units = [_in_plain_c(unit, board.isa.i8.value) for unit in units_of(plan, board)]
+    check(graph, _outputs_of(graph, inputs, plan, units, simd, driver, tmp_path), inputs)
+
+
+def _in_plain_c(unit, product):
+    """A unit for ARM with `arm_products.h` instead of its own vectors."""
+    macros = dict(unit.macros)
+    if "neon" in macros.get("EK_SIMD", ""):
+        macros |= {"EK_SIMD": f'"{_ARM}"', "EK_I8": product}
+    return replace(unit, macros=tuple(macros.items()))
 
 
 @pytest.mark.parametrize("run", [2, 4])
@@ -149,7 +178,11 @@ def test_products_of_f16_stay_in_bounds(driver, tmp_path):
 def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
     """Outputs of the kernels, built with the flags of `simd`."""
     plan = lower(graph, board, units=units)
-    library = build_library(units_of(plan, board), simd, tmp_path)
+    return _outputs_of(graph, inputs, plan, units_of(plan, board), simd, driver, tmp_path)
+
+
+def _outputs_of(graph, inputs, plan, units, simd, driver, tmp_path):
+    library = build_library(units, simd, tmp_path)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(plan.lowered.weights)
     about = json.loads(json.dumps(describe(plan)))

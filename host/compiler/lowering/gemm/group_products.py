@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.window import Window, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.gemm.grouped_row import Stream
+from edgekit.host.compiler.lowering.gemm.grouped_row import Stream, operands_of
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
 from edgekit.host.compiler.lowering.packing import fits_int4, pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
@@ -71,7 +71,7 @@ def groups_product(
 
     Scales [groups, n] are stored as bfloat16 if `short`.
     """
-    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    weights, scale = operands_of(ctx, node)
     kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
     n, k = weights.shape
     group = k // groups

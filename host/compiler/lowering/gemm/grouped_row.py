@@ -32,10 +32,11 @@ _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
 @dataclass(frozen=True)
 class Stream:
     """Weights [panel][group][values, then scales]: panels have `columns` columns, the last one only
-    as many full vectors as it needs; groups are `depth` deep, of `bits` bits per value; `scales` is
-    the type of scales, which outlier/stream.h has."""
+    as many full vectors as it needs; `groups` are `depth` deep, of `bits` bits per value; `scales`
+    is the type of scales, which outlier/stream.h has."""
 
     at: Weights
+    groups: int
     columns: int
     depth: int
     bits: int
@@ -50,32 +51,56 @@ def is_streamed(ctx: Context, node: Node) -> bool:
     fetching them ahead saves 9%. 4-bit weights are unpacked anyway: from a stream at most 2%
     slower, on rpi5 and rk3566 10% and more faster.
     """
-    isa, weights, scale = ctx.isa, *(ctx.constant(node, i, "weights") for i in (1, 2))
-    k = weights.shape[1]
-    kind = isa.i8 in _KINDS and (isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL)
-    fits = isa.groups_tile.nv * isa.vl * k // len(scale) <= I8_UNPACKED_BYTES
-    if len(scale) < 2 or not (kind and fits):
+    isa, (weights, scale) = ctx.isa, operands_of(ctx, node)
+    fits = isa.groups_tile.nv * isa.vl * weights.shape[1] // len(scale) <= I8_UNPACKED_BYTES
+    if not _has_kernels(isa) or not fits:
         return False
-    one = ctx.tensor(node.inputs[0]).elements == k
-    known = node.inputs[1] in ctx.weights.panels
-    return one or known or isa.i8 is ByteProduct.DOT4_SS or _bits_of(ctx, node) <= 4
+    few = _bits_of(ctx, node) <= 4
+    if len(scale) == 1:  # there are kernels without groups, for short rows better ones
+        return few and _for_a_row(ctx, node) and weights.shape[1] % (2 * isa.k_step) == 0
+    return few or _for_a_row(ctx, node) or isa.i8 is ByteProduct.DOT4_SS
+
+
+def operands_of(ctx: Context, node: Node) -> tuple[Array, Array]:
+    """Weights s8 [n, k] and scales f32 [groups, n] of an OutlierFullyConnected. For a row, the only
+    scale of few bits is repeated, so that groups are not deeper than kernels take."""
+    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    k, isa = weights.shape[1], ctx.isa
+    if len(scale) > 1 or not _has_kernels(isa) or not _for_a_row(ctx, node):
+        return weights, scale
+    for bits, fits in ((2, fits_int2), (4, fits_int4)):
+        step = 8 // bits * isa.k_step
+        most = min(k, _MOST_DEPTH[bits]) // step * step
+        depth = next((d for d in range(most, 0, -step) if k % d == 0), 0)
+        if depth and fits(weights):
+            return weights, np.repeat(scale, k // depth, axis=0)
+    return weights, scale
+
+
+def _has_kernels(isa: Isa) -> bool:
+    return isa.i8 in _KINDS and (isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL)
+
+
+def _for_a_row(ctx: Context, node: Node) -> bool:
+    """Whether this or another variant of a product has a single row."""
+    one = ctx.tensor(node.inputs[0]).elements == ctx.tensor(node.inputs[1]).shape[1]
+    return one or node.inputs[1] in ctx.weights.panels
 
 
 def _bits_of(ctx: Context, node: Node) -> int:
-    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    weights, scale = operands_of(ctx, node)
     return _bits(ctx.isa, weights, round_up(weights.shape[1] // len(scale), ctx.isa.k_step))
 
 
 def stream_of(ctx: Context, node: Node) -> Stream:
     """Stores the weights of an OutlierFullyConnected."""
-    isa = ctx.isa
-    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    isa, (weights, scale) = ctx.isa, operands_of(ctx, node)
     depth = round_up(weights.shape[1] // len(scale), isa.k_step)
     bits, (stored, kind) = _bits_of(ctx, node), _stored_scales(scale)
     nv = 2 if isa.i8 is ByteProduct.MULL16 and isa.registers < _REGISTERS else 4
     columns = nv * isa.vl
     at = ctx.weights.add(_packed(weights, stored, isa, columns, depth, bits))
-    return Stream(at, columns, depth, bits, f"STREAM_{kind}")
+    return Stream(at, len(scale), columns, depth, bits, f"STREAM_{kind}")
 
 
 def _bits(isa: Isa, weights: Array, depth: int) -> int:
@@ -102,7 +127,6 @@ def grouped_row(
     assert isinstance(op, OutlierFullyConnected)
     isa, stream = ctx.isa, stream_of(ctx, node)
     n, k = ctx.constant(node, 1, "weights").shape
-    groups = len(ctx.constant(node, 2, "scales"))
     ctx.weights.note_panels(node.inputs[1] or "", (stream.columns, None))
     alone = runs_alone(ctx)
     ahead = ahead_of(ctx, alone)
@@ -122,8 +146,8 @@ def grouped_row(
     residual = ctx.optional(node, 4)
     fields: dict[str, Field] = {
         "n": n,
-        "groups": groups,
-        "group": k // groups,
+        "groups": stream.groups,
+        "group": k // stream.groups,
         "x1": x1,
         "sums": sums if _raised_by(isa, stream.bits) else None,
         "x_scale": row_scale,

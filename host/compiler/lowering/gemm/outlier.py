@@ -29,6 +29,7 @@ from edgekit.host.compiler.lowering.gemm.grouped_row import (
     Stream,
     grouped_row,
     is_streamed,
+    operands_of,
     stream_of,
 )
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
@@ -58,7 +59,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, OutlierFullyConnected)
     x = ctx.tensor(node.inputs[0])
-    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    weights, scale = operands_of(ctx, node)
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
     streams = is_streamed(ctx, node)
@@ -127,15 +128,15 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
 
 
 def _product(ctx: Context, node: Node, m: int, short: bool, stream: Stream | None) -> GroupsProduct:
-    if len(ctx.constant(node, 2, "scales")) > 1:
+    if stream or len(ctx.constant(node, 2, "scales")) > 1:
         return groups_product(ctx, node, m, short, stream)
     return _ungrouped_product(ctx, node, m)
 
 
 def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[KernelCall]:
     """A row whose product adds outliers and residual itself."""
-    n, k = ctx.constant(node, 1, "weights").shape
-    slices = len(ctx.constant(node, 2, "scales"))
+    weights, scale = operands_of(ctx, node)
+    (n, k), slices = weights.shape, len(scale)
     x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
     channel, count = ctx.scratch(node, 4 * k), ctx.scratch(node, 4)
     sums = ctx.scratch(node, 4 * slices)

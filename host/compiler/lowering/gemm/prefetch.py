@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.host.compiler.costs.methods.rule import LINE
-from edgekit.host.compiler.ir.ops import Gather, GatherQuantized
+from edgekit.host.compiler.ir.ops import Gather, GatherQuantized, OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.kb.targets.board import last_cache
@@ -51,13 +51,13 @@ def runs_alone(ctx: Context) -> bool:
 
 
 def bytes_per_run(graph: Graph) -> int:
-    """Bytes of constants read per run; only single rows of lookup tables are read, so these are
-    excluded."""
-    names = {
-        name
-        for node in graph.nodes
-        for name in node.inputs[1 if isinstance(node.op, Gather | GatherQuantized) else 0 :]
-        if name is not None
-    }
-    data = (graph.tensors[name].data for name in names)
-    return sum(value.nbytes for value in data if value is not None)
+    """Bytes of constants read per run, as products store them; only single rows of lookup tables
+    are read, so these are excluded."""
+    sizes: dict[str, int] = {}
+    for node in graph.nodes:
+        packs = isinstance(node.op, OutlierFullyConnected)
+        for name in node.inputs[1 if isinstance(node.op, Gather | GatherQuantized) else 0 :]:
+            if name is not None and graph.tensors[name].data is not None:
+                tensor = graph.tensors[name]
+                sizes[name] = tensor.packed_bytes if packs else tensor.bytes
+    return sum(sizes.values())

@@ -72,7 +72,7 @@ def _gather_streamed(ctx: Context, node: Node) -> KernelCall | None:
     fields: dict[str, Field] = {
         "size": rows,
         "run": run,
-        "group": run // scale.shape[1],
+        "group": run // stream.groups,
         "table": stream.at,
         "columns": stream.columns,
         "padded": padded,

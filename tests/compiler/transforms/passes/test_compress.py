@@ -146,6 +146,27 @@ def test_two_bits_take_a_quarter_of_a_byte(board, size, rows):
     assert any("int2" in call.kernel.symbol for step in low.steps for call in step.calls)
 
 
+@pytest.mark.parametrize(
+    ("rows", "bits", "k", "said"),
+    [
+        (1, 4, 576, "4-bit weights, groups of 96, unpacked in registers, since a row reads"),
+        (1, 2, 640, "2-bit weights, groups of 320, unpacked in registers, since a row reads"),
+        (9, 4, 576, "4-bit weights, a scale for each output, each panel unpacked to bytes once"),
+        (1, 8, 576, "8-bit weights, a scale for each output, multiplied as they are (DOT4_SS)"),
+    ],
+)
+def test_a_row_streams_few_bits_that_have_one_scale(rows, bits, k, said):
+    """It took twice the time of the same row by bytes."""
+    most, rng = 1 << bits - 1, np.random.default_rng(5)
+    weights = constant(rng.integers(-most, most, (96, k)), DType.I8)
+    operands = tensor((rows, k)), weights, constant(rng.uniform(1, 2, (1, 96)))
+    low = lower(graph_of([Case(ops.OutlierFullyConnected(6.0), operands)]), load_board("rpi5"))
+    (step,) = low.lowered.steps
+    assert step.compiled.choice.why.startswith(said)
+    if bits < 8:
+        assert 96 * k * bits // 8 <= len(low.lowered.weights) < 96 * k * bits // 8 + 4096
+
+
 @pytest.mark.parametrize("board", ["rpi5", "rpi3", "orangepi-pc", "bpi-f3"])
 def test_a_table_that_a_product_streams_is_stored_once(board):
     rng, rows, k, size = np.random.default_rng(5), 96, 512, 32
