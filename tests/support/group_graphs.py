@@ -49,11 +49,15 @@ def _quant(dtype: DType, scale: float, zero: int = 3) -> Quant | None:
 
 
 def expanded_block(
-    dtype: DType = DType.F32, stride: int = 1, frames: int = 1, columns: int = WIDTH
+    dtype: DType = DType.F32,
+    stride: int = 1,
+    frames: int = 1,
+    columns: int = WIDTH,
+    rows: int = HEIGHT,
 ) -> Graph:
     """Expand, depthwise, project, as in MobileNet v2, with a residual where dtypes allow."""
     rng = np.random.default_rng(stride)
-    height, width = HEIGHT // stride, columns // stride
+    height, width = rows // stride, columns // stride
     tensors: dict[str, Tensor] = {}
 
     def image(name: str, h: int, w: int, c: int, scale: float) -> str:
@@ -67,8 +71,8 @@ def expanded_block(
         tensors[name] = Tensor(name, shape, dtype, _quant(dtype, 0.02, 0), data)
         return name
 
-    image("x", HEIGHT, columns, 16, 0.05)
-    image("wide", HEIGHT, columns, 72, 0.1)
+    image("x", rows, columns, 16, 0.05)
+    image("wide", rows, columns, 72, 0.1)
     image("deep", height, width, 72, 0.2)
     image("y", height, width, 16, 0.4)
     relu = Activation.RELU6

@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
-from edgekit.host.compiler.lowering.conv.row_chain import strips_of
+from edgekit.host.compiler.lowering.conv.row_chain import RowStrips, strips_of
 from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_file import board_table
@@ -81,6 +81,23 @@ def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path):
     for threads in (1, 3):
         together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)
         np.testing.assert_array_equal(together["y"], alone["y"])
+
+
+def _busiest(cuts: RowStrips, height: int, threads: int) -> int:
+    """Rows of the thread with the most, as the thread pool shares pieces out."""
+    pieces = -(-height // (cuts.rows * cuts.together))
+    return -(-pieces // threads) * cuts.together * cuts.rows
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize("height", [28, 56, 80, 112])
+def test_threads_share_the_rows_of_a_chain_evenly(height, threads):
+    graph = expanded_block(DType.I8, 2, columns=112, rows=2 * height)
+    board = load_profile("rpi4")
+    ctx = Context(graph, board.isa, board, board_table(board), threads=threads)
+    cuts = strips_of(ctx, graph.nodes)
+    assert cuts is not None
+    assert _busiest(cuts, height, threads) <= 1.1 * height / threads + 1
 
 
 def test_a_kernel_may_be_called_alone_and_in_a_chain(tmp_path):

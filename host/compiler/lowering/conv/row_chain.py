@@ -27,15 +27,18 @@ _BETWEEN = 65536  # bytes of the depthwise result: larger ones are slower to rea
 _STRIPS = 8  # minimum number of strips, if the image is tall enough, to share among threads
 _TWICE = 16  # at most one row in so many may be computed twice
 _LEAST_PIECES = 4  # minimum pieces for threads, even if more rows are computed twice
+_CALLS = 0.1  # cost of a strip's calls, in rows
+_BALANCED = 1.02  # longest share, relative to the best cut's, that is as good
 
 
 @dataclass(frozen=True)
 class RowStrips:
-    """How a chain is cut: `rows` of the depthwise result per strip; the first member's result
-    starts at element `held` of the buffer."""
+    """How a chain is cut: `rows` of the depthwise result per strip, `together` strips per piece;
+    the first member's result starts at element `held` of the buffer."""
 
     rows: int
     held: int
+    together: int = 1
 
 
 def strips_of(
@@ -58,7 +61,7 @@ def strips_of(
         step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
     )
     span = (window.kernel[0] - 1) * window.dilation[0] + 1
-    fitting = None
+    fitting: list[RowStrips] = []
     for rows in range(step, max(out_height // _STRIPS, step) + 1, step):
         between = min(rows, out_height) * out_width * channels if last else 0
         behind = round_up(between * size, ALIGN) // size
@@ -66,8 +69,29 @@ def strips_of(
         need = behind + (band * channels if first else 0)
         if need * size > room or (fitting and between * size > _BETWEEN):
             break
-        fitting = RowStrips(rows, behind)
-    return fitting
+        fitting.append(RowStrips(rows, behind))
+    return _share_out(fitting, window, bool(first), ctx.threads) if fitting else None
+
+
+def _share_out(cuts: Sequence[RowStrips], window: Window, repeats: bool, threads: int) -> RowStrips:
+    """The cut that keeps the busiest of `threads` busy for the shortest time, from `cuts` with more
+    and more rows; if it `repeats`, pieces start with rows that the one before computes, too."""
+    if threads == 1:
+        return dataclasses.replace(
+            cuts[-1], together=_strips_per_piece(window, cuts[-1]) if repeats else 1
+        )
+    shared = max(_shared_rows(window), 0) / window.stride[0] if repeats else 0
+    longest = {}
+    for each in cuts:
+        count = math.ceil(window.y[1] / each.rows)
+        for together in range(1, math.ceil(count / threads) + 1 if repeats else 2):
+            pieces = math.ceil(math.ceil(count / together) / threads)
+            strips = min(pieces * together, count)
+            longest[dataclasses.replace(each, together=together)] = (
+                strips * (each.rows + _CALLS) + pieces * shared
+            )
+    good = _BALANCED * min(longest.values())
+    return max((c for c in longest if longest[c] <= good), key=lambda c: (c.rows, -c.together))
 
 
 def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, RowStrips] | None:
@@ -147,16 +171,15 @@ def lower_row_chain(ctx: Context, node: Node) -> list[KernelCall]:
     op = next(_node_window(inner, m) for m in members if isinstance(m.op, DepthwiseConv2D))
     count = math.ceil(op.y[1] / strips.rows)
     whole = dataclasses.replace(kernel_of, parts=tuple(parts))
-    return [
-        KernelCall(
-            whole, fields, count, _strips_per_piece(op, strips, count) if "first" in fields else 1
-        )
-    ]
+    return [KernelCall(whole, fields, count, strips.together)]
 
 
-def _strips_per_piece(window: Window, strips: RowStrips, count: int) -> int:
+def _shared_rows(window: Window) -> int:
+    """Image rows that are read for a row of the result and the next."""
+    return (window.kernel[0] - 1) * window.dilation[0] + 1 - window.stride[0]
+
+
+def _strips_per_piece(window: Window, strips: RowStrips) -> int:
     """Strips per piece; at its start, a piece recomputes the rows that windows share."""
-    step = window.stride[0]
-    shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step
-    wanted = math.ceil(_TWICE * max(shared, 0) / (strips.rows * step))
-    return max(1, min(wanted, count // _LEAST_PIECES))
+    wanted = math.ceil(_TWICE * max(_shared_rows(window), 0) / (strips.rows * window.stride[0]))
+    return max(1, min(wanted, math.ceil(window.y[1] / strips.rows) // _LEAST_PIECES))
