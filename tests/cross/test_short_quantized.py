@@ -52,7 +52,7 @@ def _graph() -> Graph:
     ]
     cases += [
         _convolution(channels, outputs, dtype, factor, code)
-        for channels, outputs in ((16, 16), (5, 11))
+        for channels, outputs in ((16, 16), (5, 11), (8, 9))
         for dtype in (DType.I8, DType.U8)
         # outputs of one sign, of both, of both with steps that no line fits, beyond 16 bits
         for factor, code in ((0.00513, 0), (0.00513, 128), (0.00053, 128), (0.04, 3))
@@ -84,10 +84,12 @@ def test_kernels_are_chosen_by_what_fits():
             for step in lower(_graph(), load_board(board)).lowered.steps
             for call in step.calls
         ]
-        for board in ("a53", "a76")
+        for board in ("a53", "a57", "a76")
     }
     assert any("dwconv_3x3s1_2_bytes_short" in name for name in names["a76"])
     assert not any("bytes" in name for name in names["a53"])
+    for board, half in (("a53", False), ("a57", True), ("a76", False)):
+        assert any("_narrow_half" in name for name in names[board]) == half
     for lines in ("conv_lines1", "conv_lines2"):
         assert any(lines in name for name in names["a76"])
         assert not any(lines in name for name in names["a53"])

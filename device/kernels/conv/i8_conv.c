@@ -1,9 +1,9 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
- * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), NO_SHIFT (factors
- * have no shift), SHORT (the preconditions of vi_short_quantized8 hold, too), FLOAT_REQUANT (1 or 2
- * linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
+ * optionally NARROW, HALF_STEP, RIGHT_ONLY (the preconditions of vi_requantize_right hold),
+ * NO_SHIFT (factors have no shift), SHORT (those of vi_short_quantized8 hold, too), FLOAT_REQUANT
+ * (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
  * (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel
  * loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k,
  * i8_groups.h) and optionally BF16_SCALES, or STREAM, STREAM_BITS and SCALES (i8_stream.h).
@@ -310,7 +310,7 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
             row[i] += I8_STEP;
     }
     for (long s = 1;; s++) {
-        const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a), HALF_STEP};
         w = i8_accumulate(mr, nv, sums, from, length, w);
         if (s == rows->count)
             break;

@@ -131,27 +131,16 @@ typedef struct {
     int32_t flip;  /* xor mask for the bytes */
     int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel contain no -128 */
     i8_value zero; /* zero point subtracted from the values of a widened panel */
+    int half;      /* MULL16: the upper half of a row's last step meets only zeros */
 } i8_rows;
+
+#ifndef HALF_STEP
+#define HALF_STEP 0 /* 1: a row's last step has at most eight weights other than zero */
+#endif
 
 /* One step along k: rows at row[i] + p, the panel at w. */
 #if EK_I8 == EK_I8_MULL16
-#if I8_SCHEDULED && MR == 4
-#include "i8_in_order.h"
-#endif
-EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const i8_rows a) {
-    vi x[MR];
-    EK_UNROLL
-    for (int i = 0; i < mr; i++)
-        x[i] = i8_vector(row[i] + p) ^ flips;
-    EK_UNROLL
-    for (int j = 0; j < nv * EK_VL; j++) {
-        const vi b = i8_vector(w + j * 16);
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            sums->of[i][j] = vi_mull16(sums->of[i][j], x[i], b, a.narrow);
-    }
-}
+#include "i8_halves.h"
 #elif EK_I8 == EK_I8_DOT4_SS
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
@@ -323,10 +312,16 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
     if (I8_PARTS(mr, nv) > 1)
         p = i8_in_parts(mr, nv, sums, row, a, end, &w, flips);
 #endif
-    for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP) {
+    for (; p < end - (a.half ? a.step : 0); p += a.step, w += nv * EK_VL * I8_STEP) {
         i8_prefetch(mr, nv, w);
         i8_step(mr, nv, sums, row, p, w, flips, a);
     }
+#if EK_I8 == EK_I8_MULL16
+    if (a.half && p < end) {
+        i8_half_step(mr, nv, sums, row, p, w, flips);
+        w += nv * EK_VL * I8_STEP;
+    }
+#endif
     return w;
 }
 

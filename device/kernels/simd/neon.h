@@ -113,6 +113,13 @@ EK_INLINE vi vi_mull16(vi acc, vi a, vi b, const int narrow) {
     return (vi)vpadalq_s16((int32x4_t)acc, pairs);
 }
 
+/* The same for the lower eight of sixteen bytes. */
+EK_INLINE vi vi_mull8(vi acc, vi a, vi b) {
+    const int8x16_t x = (int8x16_t)a, y = (int8x16_t)b;
+    const int16x8_t products = vmull_s8(vget_low_s8(x), vget_low_s8(y));
+    return (vi)vpadalq_s16((int32x4_t)acc, products);
+}
+
 /* 16-bit sums: the lower or upper half of sixteen byte products; and widening such sums to four
  * 32-bit ones. */
 typedef int16_t vi_short __attribute__((vector_size(16)));

@@ -70,7 +70,7 @@ def test_packed_weights_that_fit_the_cache_are_cached(bits, ahead):
     [
         (_layer(), "rpi5", 2 * _K * _N, 1),
         (_layer(2), "rpi5", _K * _N // 2, 1),
-        (_layer(), "rpi5", _K * _N // 2, 2),
+        (_layer(), "rk3566", _K * _N // 2, 2),
         (_layer(), "rv64gcv-zvl512b", _K * _N // 2, 1),
         (_layer(), "orangepi-pc", _K * _N // 2, 1),
         (_layer(), "bpi-f3", _K * _N // 2, 1),
@@ -80,6 +80,16 @@ def test_packed_weights_that_fit_the_cache_are_cached(bits, ahead):
 )
 def test_others_do_what_the_kernel_does_by_itself(graph, board, cache, threads):
     assert _soon(graph, board, cache, threads) is None
+
+
+@pytest.mark.parametrize(("board", "threads", "alone"), [("rpi4", 4, True), ("rpi3", 4, False)])
+def test_one_thread_reads_the_weights_where_all_together_are_slower(board, threads, alone):
+    profile = dataclasses.replace(load_profile(board), l2_bytes=_K * _N // 2)
+    steps = lower(_layer(), profile, threads=threads).lowered.steps
+    (call,) = (c for s in steps for c in s.calls if c.kernel.source == "conv/i8_conv.c")
+    assert call.tasks is not None and call.tasks > 1
+    assert call.grain == (call.tasks if alone else 1)
+    assert ("I8_PREFETCH_DISTANCE" in dict(call.kernel.macros)) == alone
 
 
 def test_tables_of_which_rows_are_read_do_not_count():

@@ -31,6 +31,7 @@ from edgekit.host.compiler.lowering.gemm.requantize import (
     requantize_fields,
     saturates,
     shift_macro,
+    sum_range,
     wrap_i32,
 )
 from edgekit.host.compiler.lowering.methods import form_of, method_of
@@ -227,8 +228,7 @@ def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: V
     low, high = activation_range(node.op.activation, y)
     factor = convolution_multiplier(x, w, y)
     fields |= requantize_fields(ctx, factor, width)
-    sizes = np.abs(shifted.astype(np.int64)).reshape(-1, shifted.shape[3]).sum(axis=0)
-    largest = sizes * 255 + np.abs(total[: sizes.size])
+    largest = sum_range(ctx, node, shifted.reshape(-1, shifted.shape[3]).T).largest
     fields |= {
         "bias": ctx.weights.add(wrap_i32(total)),
         "w_zero": w_zero,

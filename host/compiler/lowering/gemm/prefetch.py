@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.ir.ops import Gather, GatherQuantized, OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.kb.targets.board import last_cache
 from edgekit.kb.targets.clusters import timed_core
@@ -48,6 +49,11 @@ def runs_alone(ctx: Context) -> bool:
     if core is None or core.order == "in" or ctx.threads == 1 or not lines_ahead(ctx):
         return False
     return LINE / core.dram.core_gb_s <= LINE / core.dram.gb_s + core.dram.turn_ns
+
+
+def grain_of(ctx: Context, window: Window, tasks: int, grain: int = 1) -> int:
+    """The grain of a product of `tasks` tasks, `grain` unless one thread should run all."""
+    return tasks if window.pixels == 1 and runs_alone(ctx) else grain
 
 
 def bytes_per_run(graph: Graph) -> int:

@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
-from edgekit.host.compiler.lowering.gemm.prefetch import runs_alone
+from edgekit.host.compiler.lowering.gemm.prefetch import grain_of
 from edgekit.host.compiler.lowering.gemm.read_ahead import READ_AHEAD, may_read_ahead
 from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
 from edgekit.host.compiler.lowering.methods import (
@@ -198,8 +198,7 @@ def f32_product(
     grain = math.ceil(tasks / ctx.threads) if block_outer else 1
     if stored.outer or "UNPACKS_ALL" in stored.macros:
         grain = max(grain, math.ceil(tasks / (_PIECES * ctx.threads)))
-    grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
-    return [KernelCall(kernel, fields, tasks, grain)]
+    return [KernelCall(kernel, fields, tasks, grain_of(ctx, window, tasks, grain))]
 
 
 def _instance(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.device.runtime.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES, UNARY_CHUNK
+from edgekit.device.runtime.kernel_facts import I8_UNPACKED_BYTES, UNARY_CHUNK
 from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.ops import FullyConnected
@@ -26,15 +26,17 @@ from edgekit.host.compiler.lowering.common.tables import look_up_of
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.borders import border_fields, flips_as_it_copies
+from edgekit.host.compiler.lowering.gemm.byte_depth import Depth, depth_of
 from edgekit.host.compiler.lowering.gemm.float_requant import Lines
-from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
+from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, grain_of, runs_alone
 from edgekit.host.compiler.lowering.gemm.requantize import (
-    largest_product,
+    SumRange,
     lines_for,
     requant_fields,
     requantize_fields,
     saturates,
     shift_macro,
+    sum_range,
     wrap_i32,
 )
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
@@ -48,45 +50,7 @@ from edgekit.host.compiler.lowering.packing import (
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
-# Acceptable growth in multiplications from padding rows instead of packing windows
-_SEGMENT_WASTE = 1.3
-_CHEAP_WASTE = 1.5  # for ARM dot products, whose steps are so short that packing costs more
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
-
-
-@dataclass(frozen=True)
-class _Depth:
-    """The layout of k in an 8-bit product.
-
-    With `segments`, window rows are read in place, each rounded up to `segment` values; otherwise
-    the entire window is packed and rounded up to `total`.
-    """
-
-    segments: bool
-    segment: int
-    total: int
-
-
-def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
-    step = ctx.isa.k_step
-    row = window.kernel[1] * window.x[3]
-    whole = round_up(max(window.k, 1), step)
-    segment = round_up(max(row, 1), step)
-    waste = _CHEAP_WASTE if ctx.isa.i8.is_signed_dot else _SEGMENT_WASTE
-    in_place = (
-        ctx.isa.i8.reads_bytes
-        and (window.pointwise or _needs_no_sums(ctx.isa.i8, w_zero))
-        and window.dilation[1] == 1
-        and window.kernel[0] <= I8_SEGMENTS
-        and window.kernel[0] * segment <= waste * whole
-    )
-    total = window.kernel[0] * segment if in_place else whole
-    return _Depth(in_place, segment, total)
-
-
-def _needs_no_sums(kind: ByteProduct, w_zero: Array) -> bool:
-    """True if the weights' zero point can be subtracted without summing windows."""
-    return w_zero.size == 1 and (not w_zero.any() or kind is ByteProduct.WIDE16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +67,8 @@ class _PackedBytes:
         """The kernel name suffix for the macros."""
         zero = ("", "_zero", "_zeros")[self.macros["W_ZERO"]]
         narrow = "_narrow" if "NARROW" in self.macros else ""
-        return zero + narrow + ("_ahead" if AHEAD in self.macros else "")
+        half = "_half" * ("HALF_STEP" in self.macros)
+        return zero + narrow + half + ("_ahead" if AHEAD in self.macros else "")
 
 
 def _pack_bytes(
@@ -113,7 +78,8 @@ def _pack_bytes(
     x: Tensor,
     zeros: tuple[int, Array],
     tile: Tile,
-    depth: _Depth,
+    depth: Depth,
+    alone: bool = False,
 ) -> _PackedBytes:
     """Packs weights; `zeros` holds the zero points of x and of the weights."""
     x_zero, w_zero = zeros
@@ -142,7 +108,9 @@ def _pack_bytes(
     if (kind is ByteProduct.MULL16 or in_pairs) and packed_weights.min(initial=0) > -128:
         macros["NARROW"] = 1
     if window.pixels == 1:
-        macros |= ahead_of(ctx)
+        macros |= ahead_of(ctx, alone)
+    if kind is ByteProduct.MULL16 and not ctx.board.in_order and depth.ends_in_half(window):
+        macros["HALF_STEP"] = 1
     return _PackedBytes(packed_weights, correction, zero, macros)
 
 
@@ -152,7 +120,7 @@ def _i8_fields(
     window: Window,
     packed: _PackedBytes,
     method: OperatorMethod,
-    depth: _Depth,
+    depth: Depth,
     x_zero: int,
 ) -> dict[str, Field]:
     tile = tile_of(method, ctx.isa.vl)
@@ -180,11 +148,11 @@ def _i8_fields(
 def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
     """The register tile of a byte product with weights [n, k]."""
     w_zero = zero_of_rows(ctx.tensor(node.inputs[1]))
-    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
+    depth = depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
 
 
-def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> OperatorMethod:
+def _i8_method(ctx: Context, node: Node, window: Window, depth: Depth) -> OperatorMethod:
     size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
     dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
     packed = round_up(window.y[3], ctx.isa.vl) * depth.total
@@ -197,22 +165,21 @@ def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> Opera
 def i8_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> KernelCall:
-    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
-    y = ctx.tensor(node.outputs[0])
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
     vl = ctx.isa.vl
     x_zero, w_zero = zero_point_of(x), zero_of_rows(w)
-    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
+    depth = depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
-    packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
+    packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth, runs_alone(ctx))
     dense = isinstance(node.op, FullyConnected)
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     width = round_up(weights.shape[0], vl)
     bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
     bounds = low, high = activation_range(activation, y)
-    largest = np.abs(bias) + largest_product(weights, w_zero)
-    kind, rounding, lines = _select_rounding(ctx, node, weights, factor, largest, bounds)
+    sums = sum_range(ctx, node, weights - w_zero.astype(np.int64))
+    kind, rounding, lines = _select_rounding(ctx, node, sums, factor, bounds)
     if lines is not None:
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
@@ -250,27 +217,27 @@ def i8_product(
         "pitch": ctx.pitch(ctx.look_ups[node.name].out if table else y.name),
         **table,
     }
-    return KernelCall(kernel, fields, count_tasks(window, tile, vl)[0])
+    tasks = count_tasks(window, tile, vl)[0]
+    return KernelCall(kernel, fields, tasks, grain_of(ctx, window, tasks))
 
 
 def _select_rounding(
     ctx: Context,
     node: Node,
-    weights: Array,
+    sums: SumRange,
     factor: Multiplier,
-    largest: Array,
     bounds: tuple[int, int],
 ) -> tuple[str, dict[str, int], Lines | None]:
-    """How sums of at most `largest` are requantized: kernel kind, macros, and lines, if used."""
+    """How sums are requantized: kernel kind, macros, and lines, if used."""
     y = ctx.tensor(node.outputs[0])
     if isinstance(node.op, FullyConnected):
         return "dense", {"ROUND_ONCE": 1}, None
-    if not (macro := shift_macro(factor, largest)):
+    if not (macro := shift_macro(factor, sums.largest)):
         return "conv", {}, None
     kind = "conv_unshifted" if macro == "NO_SHIFT" else "conv"
-    if not (ctx.isa.widens_eight and saturates(factor, largest, y, *bounds)):
+    if not (ctx.isa.widens_eight and saturates(factor, sums.largest, y, *bounds)):
         return f"{kind}_right", {macro: 1}, None
-    lines = lines_for(ctx, node, weights, zero_of_rows(ctx.tensor(node.inputs[1])), factor)
+    lines = lines_for(ctx, node, sums, factor)
     if lines is None:
         return f"{kind}_short", {macro: 1, "SHORT": 1}, None
     count = 1 if lines.second is None else 2
@@ -281,15 +248,14 @@ def hybrid_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[KernelCall]:
     """f32 x times s8 weights: each image is quantized with its own scale; the result is f32."""
-    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
-    y = ctx.tensor(node.outputs[0])
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
     assert w.quant is not None
     vl = ctx.isa.vl
-    depth = _depth_of(ctx, window, NO_ZERO)
+    depth = depth_of(ctx, window, NO_ZERO)
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
-    packed = _pack_bytes(ctx, window, weights, stored, (0, NO_ZERO), tile, depth)
+    packed = _pack_bytes(ctx, window, weights, stored, (0, NO_ZERO), tile, depth, runs_alone(ctx))
     unary = ("elementwise/unary.h", "ek_unary_args")
     measure = ctx.kernel("magnitudes", "elementwise/magnitudes.c", *unary)
     quantize = ctx.kernel(
@@ -335,7 +301,8 @@ def hybrid_product(
             "high_f32": high,
             "y": Value(y.name, i * math.prod(one.y) * 4),
         }
-        calls.append(KernelCall(multiply, fields, count_tasks(one, tile, vl)[0]))
+        tasks = count_tasks(one, tile, vl)[0]
+        calls.append(KernelCall(multiply, fields, tasks, grain_of(ctx, one, tasks)))
     return calls
 
 
@@ -367,7 +334,7 @@ def float_product(
     `zeros`: zero points of x and of the weights (one, or [n, 1]). `halve`: weights are in [-8, 7]
     and stored two per byte, if a panel is not too large.
     """
-    depth = _depth_of(ctx, window, signed_weights(weights, zeros[1])[1])
+    depth = depth_of(ctx, window, signed_weights(weights, zeros[1])[1])
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
     packed = _pack_bytes(ctx, window, weights, x, zeros, tile, depth)

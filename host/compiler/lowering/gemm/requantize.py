@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edgekit.host.compiler.ir.quantization import Multiplier, quantized_range, zero_point_of
@@ -29,10 +31,12 @@ def shift_macro(factor: Multiplier, largest_sum: Array) -> str:
 
 
 def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:
-    """True if all scaled sums fit into 16 bits with the zero point and only the type clamps."""
+    """True if all scaled sums fit into 16 bits with the zero point and only the type clamps.
+
+    Sums are at most `largest_sum`, per channel."""
     info = np.iinfo(y.dtype.numpy)
-    scale = float(np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31).max())
-    most = float(largest_sum.max(initial=0)) * scale + 2 + abs(zero_point_of(y))
+    scale = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
+    most = float((largest_sum * scale).max(initial=0)) + 2 + abs(zero_point_of(y))
     return (low, high) == (info.min, info.max) and most < 1 << 15
 
 
@@ -57,9 +61,31 @@ def requant_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
     return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
 
 
-def lines_for(
-    ctx: Context, node: Node, weights: Array, w_zero: Array, factor: Multiplier
-) -> Lines | None:
+@dataclass(frozen=True, eq=False)
+class SumRange:
+    """The least and the largest sum of each channel (i64 [n]) for any 8-bit values of x."""
+
+    least: Array
+    most: Array
+
+    @property
+    def largest(self) -> Array:
+        """The largest absolute sums."""
+        sizes: Array = np.maximum(np.abs(self.least), np.abs(self.most))
+        return sizes
+
+
+def sum_range(ctx: Context, node: Node, weights: Array) -> SumRange:
+    """The sums of a product with `weights` [n, k], less their zero point."""
+    x = ctx.tensor(node.inputs[0])
+    low, high = (code - zero_point_of(x) for code in quantized_range(x.dtype))
+    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
+    ends = weights * np.int64(low), weights * np.int64(high)
+    least, most = np.minimum(*ends).sum(axis=1), np.maximum(*ends).sum(axis=1)
+    return SumRange(bias + least, bias + most)
+
+
+def lines_for(ctx: Context, node: Node, sums: SumRange, factor: Multiplier) -> Lines | None:
     """The requantization lines of a product that clamps to its type only; None if not applicable.
 
     On in-order cores each float product stalls longer than the integer path, so only one line is
@@ -67,17 +93,5 @@ def lines_for(
     """
     if not ctx.isa.requantizes_in_float or (ctx.board.in_order and not ctx.isa.i8.is_dot):
         return None
-    x = ctx.tensor(node.inputs[0])
-    low, high = (code - zero_point_of(x) for code in quantized_range(x.dtype))
-    signed = weights.astype(np.int64) - w_zero
-    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
-    least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
-    most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
     count = 1 if ctx.board.in_order else 2
-    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]), count)
-
-
-def largest_product(weights: Array, w_zero: Array) -> int:
-    """An upper bound of the sum of products of any 8-bit x with a row of weights."""
-    sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
-    return int(sizes.max(initial=0)) * 256
+    return lines_of(factor, sums.least, sums.most, ctx.tensor(node.outputs[0]), count)
