@@ -109,7 +109,8 @@ def _pack_bytes(
         macros["NARROW"] = 1
     if window.pixels == 1:
         macros |= ahead_of(ctx, alone)
-    if kind is ByteProduct.MULL16 and not ctx.board.in_order and depth.ends_in_half(window):
+    multiplies = kind is ByteProduct.MULL16 and not ctx.board.in_order and tile.mr > 1
+    if multiplies and depth.ends_in_half(window):  # a single row waits for weights instead
         macros["HALF_STEP"] = 1
     return _PackedBytes(packed_weights, correction, zero, macros)
 
