@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgekit.device.runtime.agent.specs import TensorSpec
+    from edgekit.device.runtime.agent.task import TaskSpec
 
 _MOST_BYTES = 4 << 20
 
@@ -44,15 +45,22 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def class_output(
-    specs: Sequence[TensorSpec], given: Sequence[str], own: Sequence[Sequence[str]]
+    specs: Sequence[TensorSpec],
+    given: Sequence[str],
+    own: Sequence[Sequence[str]],
+    task: TaskSpec | None = None,
 ) -> tuple[TensorSpec, Sequence[str]]:
     """The output that holds class scores, and its labels.
 
-    `given` are the user's labels, `own` the labels in the model for each output. InputError if the
-    output is ambiguous, or if the number of labels does not match.
+    `given` are the user's labels, `own` the labels in the model for each output; a classifier's
+    `task` names both. InputError if the output is ambiguous, or if the number of labels does not
+    match.
     """
+    from edgekit.device.runtime.agent.task import CLASSIFY
     from edgekit.host.compiler.tasks import class_count
 
+    if task is not None and task.kind == CLASSIFY:
+        specs, own = [spec for spec in specs if spec.name == task.output], (task.labels,)
     scores = [i for i, spec in enumerate(specs) if class_count(spec.shape) > 1]
     if len(scores) > 1 and given:
         scores = [i for i in scores if class_count(specs[i].shape) == len(given)] or scores

@@ -91,8 +91,8 @@ class RunJob:
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
         variants = variants_of_signature(every, self.signature, task)
-        self._find_class_output(variants[0].outputs)
         task = _task_for(task, variants[0])
+        self._find_class_output(variants[0].outputs, task)
         self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
         self._check_output(task)
         for file in self._first_files:
@@ -142,7 +142,7 @@ class RunJob:
         """Runs all files in sequence; a stateful model keeps its state between them."""
         variants = session.served.of(self.signature)
         task = _task_for(session.served.task, variants[0])
-        self._find_class_output(variants[0].outputs)
+        self._find_class_output(variants[0].outputs, task)
         self._check_task(task, variants[0], variants[0].stateful)
         self._check_output(task)
         if task and _speaks(task) and all(map(is_text, self.files)):
@@ -216,8 +216,7 @@ class RunJob:
     def _check_task(self, task: TaskSpec | None, variant: HasOutputs, stateful: bool) -> None:
         """Raises InputError if the user's labels, or what is right, do not fit the model."""
         if task is not None and task.kind == CLASSIFY and self.labels:
-            scores = [spec for spec in variant.outputs if spec.name == task.output]
-            class_output(scores, self.labels, ())
+            class_output(variant.outputs, self.labels, (), task)
         elif task and self.labels and len(self.labels) != len(task.labels or self.labels):
             raise InputError(
                 f"--labels: expected {len(task.labels)} labels, as the model has, found "
@@ -302,7 +301,7 @@ class RunJob:
     ) -> list[list[Class]]:
         """The best classes of a run, if they were asked for or are what the model is for."""
         if self.top:
-            spec, labels = self._find_class_output(specs)
+            spec, labels = self._find_class_output(specs, task)
             return [best(made, spec, labels, self.top)]
         if task is None or task.kind != CLASSIFY or self.output is not None:
             return []
@@ -339,11 +338,13 @@ class RunJob:
         text = coco_json(listed, labels, outlines) if is_json else box_csv(listed)
         atomic_write(Path(self.output or STDOUT), text.encode())
 
-    def _find_class_output(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
+    def _find_class_output(
+        self, specs: Sequence[TensorSpec], task: TaskSpec | None
+    ) -> tuple[TensorSpec, Sequence[str]]:
         """The output with class scores and its labels, if classes were requested."""
         if self.top is None:
             return specs[0], ()
-        return class_output(specs, self.labels, self.notes.labels)
+        return class_output(specs, self.labels, self.notes.labels, task)
 
     def _tell_of_guesses(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
         """Says what is assumed of pictures and sounds because the model states nothing."""

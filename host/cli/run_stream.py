@@ -80,7 +80,8 @@ class FrameStream:
         """Runs frames until the end; prints their number to stderr."""
         job = self.job
         specs = session.served.of(job.signature)[0].outputs
-        scores = class_output(specs, job.labels, job.notes.labels) if job.top else None
+        task = session.served.task
+        scores = class_output(specs, job.labels, job.notes.labels, task) if job.top else None
         count = 0
         with contextlib.closing(self._read_frames(session)) as frames:
             for count, (name, inputs) in enumerate(frames, 1):

@@ -14,7 +14,7 @@ from edgekit.device.runtime.agent.shadow_spec import (
     MOST_WATCHED,
     WatchedTensor,
 )
-from edgekit.device.runtime.agent.task import EMBED
+from edgekit.device.runtime.agent.task import CLASSIFY, EMBED
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Array, Graph, Shape, Tensor
@@ -61,8 +61,9 @@ def float_twin(
     """The twin made of the float model, whose tensors are compared with those of `released` for
     these inputs."""
     names = _chosen(graph) if options.field_ranges else ()
-    embeds = released.task is not None and released.task.kind == EMBED
-    measure = CLASS if class_output(graph) and not embeds else DIFFERENCE
+    kind = released.task.kind if released.task is not None else ""
+    classifies = kind == CLASSIFY or (kind != EMBED and class_output(graph) is not None)
+    measure = CLASS if classifies else DIFFERENCE
     given = dict(zip(graph.inputs, inputs, strict=True))
     ranges = _calibrated(graph, released.imported, names, given) if names else {}
     watched = tuple(WatchedTensor(name, *ranges.get(name, (None, None))) for name in names)

@@ -232,7 +232,7 @@ def _is_sent(connection, where: str, body: bytes, kind: str) -> bool:
 
 @pytest.mark.slow
 def test_programs_get_the_best_classes(edgekit, home):
-    """The classes of this model are its pixels."""
+    """The classes of this model are its pixels, which are no shares."""
     size, labels = 3 * 8 * 6, {i: f"p{i}" for i in range(3 * 8 * 6)}
     nodes = [node("Reshape", ["images", "shape"], ["y"])]
     constants = {"shape": np.array([1, size])}
@@ -248,7 +248,8 @@ def test_programs_get_the_best_classes(edgekit, home):
     for each in found:
         assert each.label == labels[each.number]
         scores[each.number] = each.score
-    np.testing.assert_allclose(scores.reshape(3, 8, 6), frame.transpose(2, 0, 1) / 255, atol=1e-6)
+    shares = np.exp(frame.transpose(2, 0, 1) / 255)
+    np.testing.assert_allclose(scores.reshape(3, 8, 6), shares / shares.sum(), atol=1e-6)
     Image.fromarray(frame).save(home / "p.png")
     shown = edgekit("run", "--input", "p.png").out
     assert f"  {found[0].score:8.4f}  {found[0].label}\n" in shown

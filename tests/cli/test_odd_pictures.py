@@ -92,11 +92,11 @@ def test_labels_of_another_length_are_refused(edgekit, sides, home):
         (home / "l.txt").write_text("\n".join(map(str, range(count))))
         done = edgekit("run", sides, "--input", "a.png", "--labels", "l.txt")
         assert done.code == 2
-        said = f"--labels: expected 4 labels for output 'y', found {count}"
+        said = f"--labels: expected 4 labels for output 'scores', found {count}"
         assert said in done.err.splitlines()[-1]
     (home / "l.txt").write_text("p\nq\nr\ns")
     done = edgekit("run", sides, "--input", "a.png", "--labels", "l.txt")
-    assert done.code == 0 and done.out.splitlines()[4].endswith("  p")
+    assert done.code == 0 and done.out.splitlines()[5].endswith("  p")
 
 
 def test_input_that_cannot_fit_is_refused_before_compiling(edgekit, home):

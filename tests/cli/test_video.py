@@ -71,7 +71,7 @@ def test_frames_are_told_of_one_by_one(edgekit, home, ffmpeg, model):
 @pytest.mark.slow
 def test_classes_and_segments_of_frames(edgekit, home, ffmpeg):
     (home / "x.mkv").write_bytes(_pictures(np.zeros((50, 100, 3))))
-    scores = np.float32([[0.1, 0.8, 0.1]])
+    scores = np.log(np.float32([[0.1, 0.8, 0.1]]))
     path = detector(home, {"y": scores}, _SIZE, task="classify", names={0: "a", 1: "b", 2: "c"})
     assert edgekit("run", path, "--input", "x.mkv").out.splitlines()[-1].endswith("  b 0.80")
     planes = np.zeros((1, 21, *_SIZE), np.float32)

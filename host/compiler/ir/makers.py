@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node
 
-_MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Convert.kind, ops.Quantize.kind)
+_MOVES = (
+    ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Convert.kind, ops.Quantize.kind,
+    ops.BitCast.kind,
+)  # fmt: skip
 _PROBABILITIES = (ops.Softmax.kind, ops.Logistic.kind)
 
 

@@ -48,6 +48,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
+from edgekit.host.compiler.tasks.shares import as_shares
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
@@ -292,16 +293,18 @@ def _classifier(model: KnownModel) -> Prepared | None:
             return _without_classes(model)
     stated = config.placing if own and pixels else {}
     pixels = {"fit": CROP if model.own.task else STRETCH, **stated, **pixels}
-    spec = TaskSpec(CLASSIFY, ends.image.name, scores[0].name, labels=labels, **pixels)
+    graph, name, what = as_shares(ends.graph, scores[0], own and config.independent)
+    spec = TaskSpec(CLASSIFY, ends.image.name, name, labels=labels, **pixels)
     in_file = labels and labels in (model.own.labels, *model.notes.labels)
     found = "by the file's metadata" if in_file else "because scores are of classes"
-    source = ", ".join((model.source(labels, found), *proposed))
+    behind = (f"scores are a {what} of '{scores[0].name}'",) if what else ()
+    source = ", ".join((model.source(labels, found), *behind, *proposed))
     other = model.contradiction(count, labels)
     source += other
-    if not (proposed or other):
-        return Prepared(ends.graph, spec, source)
+    if not (proposed or other or what):
+        return Prepared(graph, spec, source)
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
-    return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
+    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
 
 
 def _without_classes(model: KnownModel) -> Prepared:

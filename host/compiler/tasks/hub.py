@@ -63,7 +63,8 @@ _HEADS = {
 class Config:
     """The kind of model, the head of a detector, the number of classes, their labels, and what
     becomes of a picture, all from `file`; empty if unknown. `placing`: fields of a TaskSpec, for
-    what is not a detector, and for MMDeploy's detectors; `side`: the pixels of a square input."""
+    what is not a detector, and for MMDeploy's detectors; `side`: the pixels of a square input;
+    `independent`: several classes may be right at once."""
 
     kind: str = ""
     head: str = ""
@@ -76,6 +77,7 @@ class Config:
     classifies: bool = False
     file: str = CONFIG
     side: int = 0
+    independent: bool = False
 
 
 def read_config(path: Path) -> Config:
@@ -96,7 +98,10 @@ def read_config(path: Path) -> Config:
     made = about.get("architectures")
     classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
     head, placing = _HEADS.get(kind, ""), _placing(pixels)
-    return Config(kind, head, len(names), labels, *_range(pixels), channels, placing, classifies)
+    return Config(
+        kind, head, len(names), labels, *_range(pixels), channels, placing, classifies,
+        independent=about.get("problem_type") == "multi_label_classification",
+    )  # fmt: skip
 
 
 def _placing(pixels: dict[str, Any]) -> dict[str, Any]:

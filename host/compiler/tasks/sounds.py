@@ -35,6 +35,7 @@ from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_wake_word
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.shares import SCORES, as_shares, is_share
 from edgekit.host.compiler.tasks.speech import transcriber
 from edgekit.host.errors import InputError
 
@@ -43,7 +44,6 @@ _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
-_SCORES = "scores"
 # Models of features of sound, whose rows have so many numbers.
 CHANNELS = 40
 MICRO_WAKE_WORD, MICRO_SPEECH = "microWakeWord", "micro_speech"
@@ -91,7 +91,7 @@ def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared 
     given = on_samples(path, graph, features)
     if isinstance(features, WhisperFeatures) and features.normalize:
         given = _on_any_level(given)
-    made, scores = _as_shares(given, found[0])
+    made, scores, _ = as_shares(given, found[0], read_config(path).independent)
     lists = [each for each in (read_label_file(path)[0], features.labels) if each]
     labels = next((each for each in lists if len(each) == _length(found[0])), ())
     fit = LAST if features.last else STRETCH
@@ -126,7 +126,7 @@ def _vad(graph: Graph, asked: bool) -> Prepared | None:
     sounds = [t for t in _tensors(graph, graph.inputs) if _length(t) in _FRAMES]
     scores = [t for t in _tensors(graph, graph.outputs) if t.shape and math.prod(t.shape) == 1]
     both = [t for t in _tensors(graph, graph.outputs) if t.shape == _BOTH]
-    if not scores and len(both) == 1 and _is_share(graph, both[0].name):
+    if not scores and len(both) == 1 and is_share(graph, both[0].name):
         graph, name = _second(graph, both[0].name)
         scores = [graph.tensors[name]]
     states = [t for t in _tensors(graph, graph.inputs) if len(t.shape) == 3]
@@ -143,9 +143,9 @@ def _vad(graph: Graph, asked: bool) -> Prepared | None:
 
 def _second(graph: Graph, scores: str) -> tuple[Graph, str]:
     """The graph with the second of two scores as an output, and its name."""
-    to = Appender(graph, _SCORES)
+    to = Appender(graph, SCORES)
     _, speech = to.add_all(ops.Split(1, (1, 1)), scores)
-    name = free_name(graph, _SCORES)
+    name = free_name(graph, SCORES)
     return to.with_output(speech, name), name
 
 
@@ -165,7 +165,7 @@ def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     stated = about.get("sampling_rate")
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
     rate = next(iter(rates), stated if type(stated) is int and 1000 <= stated <= 192000 else 0)
-    graph, name = _as_shares(graph, scores)
+    graph, name, _ = as_shares(graph, scores, read_config(path).independent)
     if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
         graph = _on_any_level(graph)
     spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or _RATE)
@@ -192,30 +192,9 @@ def _on_any_level(graph: Graph) -> Graph:
     return replace(graph, tensors=tensors, nodes=nodes, inputs=(name,))
 
 
-def _as_shares(graph: Graph, scores: Tensor) -> tuple[Graph, str]:
-    """The graph with scores from 0 to 1 as f32, and the name of that output."""
-    to = Appender(graph, _SCORES)
-    shares = to.floats(scores.name)
-    if not _is_share(graph, scores.name):
-        op = ops.Softmax() if _length(scores) > 1 else ops.Logistic()
-        shares = to.add(op, shares)
-    if shares == scores.name:
-        return graph, shares
-    name = free_name(graph, _SCORES)
-    return to.with_output(shares, name), name
-
-
 def _told(graph: Graph, spec: TaskSpec, source: str, what: str) -> Prepared:
     note = f"{what}, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
-
-
-def _is_share(graph: Graph, name: str) -> bool:
-    """Whether the scores are from 0 to 1: a softmax or a sigmoid makes them."""
-    node = graph.producer().get(name)
-    while node is not None and isinstance(node.op, ops.Reshape | ops.Quantize | ops.Cast):
-        node = graph.producer().get(node.inputs[0] or "")
-    return node is not None and isinstance(node.op, ops.Softmax | ops.Logistic)
 
 
 def _tensors(graph: Graph, names: tuple[str, ...]) -> list[Tensor]:

@@ -17,12 +17,13 @@ from edgekit.host.compiler.sidecars import DENSE, POOLING, VOCABULARY, config_fo
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.shares import as_shares
 from edgekit.host.compiler.tasks.tokenizer_file import read_tokenizer, tokenizer_of_vocabulary
 from edgekit.host.compiler.tasks.vectors import unit_vector
 from edgekit.host.errors import InputError
 
 FILE = "tokenizer.json"  # in the release
-_EMBEDDING, _LOGITS = "embedding", "scores"
+_EMBEDDING = "embedding"
 _LEAST = 8  # numbers of a vector
 _MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
 # Outputs with the vector of a text, and with one for each token, by the names of exporters.
@@ -114,11 +115,10 @@ def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | No
         if options.task != CLASSIFY:
             return None
         labels = ()
-    to = Appender(graph, _LOGITS)
-    name = free_name(graph, _LOGITS)
-    made = to.with_output(to.add(ops.Softmax(), outputs[0].name), name)
+    made, name, what = as_shares(graph, outputs[0], read_config(path).independent)
     named = "the labels of config.json" if labels else "without labels"
-    return made, CLASSIFY, name, labels, f"gives the classes of texts, {named}"
+    behind = f", by a {what} of '{outputs[0].name}'" if what else ""
+    return made, CLASSIFY, name, labels, f"gives the classes of texts, {named}{behind}"
 
 
 def _embedder(path: Path, graph: Graph, inputs: _Inputs) -> _Made | None:

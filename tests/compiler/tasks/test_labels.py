@@ -41,7 +41,8 @@ def test_labels_beside_a_model(tmp_path, name, lines):
     (tmp_path / name).write_text(lines)
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("cat", "dog", "red hat")
-    assert made.source == f"because scores are of classes, with labels of {name}"
+    said = f"because scores are of classes, with labels of {name}, scores are a softmax of 'y'"
+    assert made.source == said
 
 
 @pytest.mark.parametrize("data", [b"cat\ndog", b"\xff\xfe", b"a\nb\nc\nd\n", b"a\n\x1b[2J\nc"])
@@ -146,15 +147,15 @@ def test_imagenet_is_a_proposal_that_is_told(tmp_path):
     assert made.task is not None and made.task.labels[281] == "tabby"
     assert (made.task.fit, made.task.mean) == ("crop", (123.675, 116.28, 103.53))
     said = (
-        "finds classes, because scores are of classes, labels of ImageNet because there are 1000 "
-        "classes, pixels as PyTorch's models for ImageNet take them; --labels, --mean and --scale "
-        "name others"
+        "finds classes, because scores are of classes, scores are a softmax of 'y', labels of "
+        "ImageNet because there are 1000 classes, pixels as PyTorch's models for ImageNet take "
+        "them; --labels, --mean and --scale name others"
     )
     assert made.graph.notes[-1] == said
     (tmp_path / "labels.txt").write_text("\n".join(f"thing {i}" for i in range(1000)))
     made = prepared(_classifier(tmp_path, 1000))
     assert made.task is not None and made.task.labels[281] == "thing 281"
-    assert made.task.mean == () and made.graph.notes == ()
+    assert made.task.mean == () and len(made.graph.notes) == 1
     with_background = prepared(_classifier(tmp_path, 1001)).task
     assert with_background is not None and with_background.labels[0] == "background"
     assert with_background.labels[282] == "tabby" and with_background.mean == (127.5,)
@@ -200,7 +201,7 @@ def test_timm_says_pixels_and_labels(tmp_path):
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("ant", "bee", "cow")
     assert (made.task.mean, made.task.scale) == ((127.5, 102, 51), (25.5, 51, 127.5))
-    assert made.task.fit == "crop" and made.source == "by config.json"
+    assert made.task.fit == "crop" and made.source == "by config.json, scores are a softmax of 'y'"
     other = prepared(_classifier(tmp_path, 1000)).task  # its pixels are another model's
     assert other is not None and other.mean == (123.675, 116.28, 103.53)
 

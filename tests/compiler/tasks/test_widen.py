@@ -43,7 +43,7 @@ def test_boxes_of_halves_are_those_of_floats(tmp_path):
 def test_scores_in_halves_are_floats(tmp_path):
     path = _in_half(tmp_path, np.array([[0.25, 0.5, -2]]), task="classify", names=["a", "b", "c"])
     graph = prepared(path).graph
-    assert graph.tensors["y"].dtype is DType.F32 and graph.outputs == ("y",)
+    assert graph.tensors["y"].dtype is DType.F32 and graph.outputs == ("y", "scores")
     third = np.full((1, 3, 64, 96), 1 / 3, np.float32)
     (found,) = evaluate(graph, {"images": third}).outputs["y"]
     assert found == pytest.approx((0.25, 0.5, np.float16(1 / 3) - 2), abs=2e-3)
