@@ -210,4 +210,5 @@ def _format_task(task: TaskSpec, source: str) -> str:
         return f"{task.kind}, {source}: {task.rate} samples per second, {labels}"
     fill = f" filled with {task.fill}" if task.fit in (LETTERBOX, CORNER) else ""
     part = f" of {100 / task.zoom:.3g}%" if task.zoom != 1 else ""
-    return f"{task.kind}, {source}: {task.fit}{part}{fill}, {task.channels}, {labels}"
+    by = f" {task.filter}" if task.filter else ""
+    return f"{task.kind}, {source}: {task.fit}{part}{fill}{by}, {task.channels}, {labels}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.device.runtime.errors import InputError
@@ -144,7 +145,8 @@ def test_boxes_are_those_of_python(edgekit, home, program):
 
 @pytest.mark.slow
 def test_classes_are_those_of_python(edgekit, home, program):
-    """The classes of this model are its quantized pixels, after a crop of three quarters."""
+    """The classes of this model are its quantized pixels, after a crop of three quarters and
+    a cubic filter, as `run` has them, too."""
     size = 3 * 8 * 6
     nodes = [
         node("DequantizeLinear", ["images", "scale", "zero"], ["x"]),
@@ -157,7 +159,7 @@ def test_classes_are_those_of_python(edgekit, home, program):
     for key, text in (("task", "classify"), ("names", str(names))):
         entry = made.metadata_props.add()
         entry.key, entry.value = key, text
-    own = {"mean": [0] * 3, "std": [1 / 255] * 3, "crop_pct": 0.75}
+    own = {"mean": [0] * 3, "std": [1 / 255] * 3, "crop_pct": 0.75, "interpolation": "bicubic"}
     (home / "config.json").write_text(json.dumps({"num_classes": size, "pretrained_cfg": own}))
     assert edgekit("deploy", save(made, home)).code == 0
     board = home.parent / "home/boards/local"
@@ -166,6 +168,10 @@ def test_classes_are_those_of_python(edgekit, home, program):
         expected = [f"{c.number} {c.score:.6f} {c.label}" for c in model.classify(frame, top=100)]
     refused, *lines = _lines(program, board, frame, 100)
     assert lines == expected and "--task detect" in refused
+    Image.fromarray(frame).save(home / "p.png")
+    (run,) = edgekit("run", "--input", "p.png", "--json").document["inputs"]
+    shown = [f"{c['index']} {c['score']:.6f} {c['label']}" for c in run["top"][0]]
+    assert shown == expected[:5]
 
 
 def test_poses_are_those_of_python(edgekit, home, program):

@@ -177,7 +177,8 @@ static int has_input(ek_task *task, const char *object) {
     if (is_sound(task))
         return 1;
     range r = range_of(object);
-    return task->inputs == 1 && task->in.rank == 4 && task->fit_picture && set_range(task, &r);
+    return task->inputs == 1 && task->in.rank == 4 && task->fit_picture &&
+           (!task->filter || task->filter_picture) && set_range(task, &r);
 }
 
 static int read_characters(ek_task *task, const char *object, const ek_release_files *files) {
@@ -192,12 +193,14 @@ static int read_characters(ek_task *task, const char *object, const ek_release_f
 
 static int read_task(ek_task *task, const char *object, const char *description,
                      const ek_release_files *files) {
-    char channels[NAME];
+    char channels[NAME], filter[NAME];
     const char *fill = ek_json_value(object, "fill"), *rate = ek_json_value(object, "rate");
     const char *state = ek_json_value(description, "state_bytes");
     copy_text(object, "kind", task->kind, sizeof task->kind);
     copy_text(object, "fit", task->fit, sizeof task->fit);
     copy_text(object, "channels", channels, sizeof channels);
+    copy_text(object, "filter", filter, sizeof filter);
+    task->filter = !strcmp(filter, "bicubic") ? EK_CUBIC : *filter ? EK_LINEAR : 0;
     task->reversed = !strcmp(channels, "bgr");
     task->fill = fill ? atoi(fill) : 0;
     task->rate = rate ? atoi(rate) : 0;
@@ -219,6 +222,8 @@ ek_task *ek_task_open(const char *manifest, const char *description, void *libra
     found += sizeof "\"task\":{" - 1;
     char *object = strndup(found, (size_t)(ek_json_end(found - 1) - found));
     task->fit_picture = (int (*)(const ek_picture *, void *))dlsym(library, "ek_fit_picture");
+    task->filter_picture =
+        (int (*)(const ek_picture *, ek_filter, void *))dlsym(library, "ek_filter_picture");
     const int works = object && read_task(task, object, description, files);
     free(object);
     if (works)
@@ -283,7 +288,9 @@ int ek_task_take(ek_task *task, const ek_frame *frame, char *error) {
         p->left = (p->to_width - p->across) / 2;
         p->top = (p->to_height - p->down) / 2;
     }
-    return task->fit_picture(p, task->blocks[task->input]);
+    void *input = task->blocks[task->input];
+    return task->filter ? task->filter_picture(p, task->filter, input)
+                        : task->fit_picture(p, input);
 }
 
 const void *const *ek_task_inputs(const ek_task *task) {

@@ -41,7 +41,9 @@ struct ek_task {
     uint8_t elements[COLORS * BYTES];
     void *blocks[MOST_INPUTS], *results[MOST_OUTPUTS];
     const void *given[MOST_INPUTS]; /* the inputs of the next run: blocks, or others */
+    ek_filter filter;               /* 0 for none */
     int (*fit_picture)(const ek_picture *, void *);
+    int (*filter_picture)(const ek_picture *, ek_filter, void *);
 };
 
 int64_t ek_nearest(double value); /* halves to even */

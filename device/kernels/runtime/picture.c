@@ -1,8 +1,28 @@
 /* ek_fit_picture: letterbox, color order, normalization and layout in one pass over the input. */
 #include "picture.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { RUN = 256, COLORS = 3 }; /* pixels at a time, which stay in the L1 cache */
+enum {
+    RUN = 256, /* pixels at a time, which stay in the L1 cache */
+    COLORS = 3,
+    WEIGHT_BITS = 22,
+};
+
+/* For each pixel `from` to `end` of a resized edge: `count` weights, which sum to 1 <<
+ * WEIGHT_BITS, of the pixels of the picture from `first` on. */
+typedef struct {
+    int64_t from, end, most; /* most: room for weights of a pixel */
+    int64_t *first, *count;
+    int32_t *weights;
+} edge_filter;
+
+/* A picture whose visible part was resized across, rows from `top` on of `edge_filter` down. */
+typedef struct {
+    edge_filter across, down;
+    int64_t top;
+    uint8_t *rows;
+} filtered;
 
 typedef struct {
     int64_t low, high; /* the two taps */
@@ -33,8 +53,122 @@ static void resize(const ek_picture *p, int64_t row, int64_t column, int64_t cou
     }
 }
 
+/* Keys' cubic with a = -1/2, or a triangle. */
+static double weight_at(ek_filter filter, double x) {
+    x = x < 0 ? -x : x;
+    if (filter == EK_LINEAR)
+        return x < 1 ? 1 - x : 0;
+    return x < 1 ? (1.5 * x - 2.5) * x * x + 1 : x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
+}
+
+/* The weights of the part that is visible: the resized edge of `size` pixels, made of `pixels`,
+ * begins at `start` of an input of `room` pixels. Returns 0 without memory. */
+static int make_edge(edge_filter *e, ek_filter filter, int64_t pixels, int64_t size, int64_t start,
+                     int64_t room) {
+    const double scale = (double)pixels / (double)size, wide = scale < 1 ? 1 : scale;
+    const double reach = (filter == EK_LINEAR ? 1 : 2) * wide;
+    e->from = start < 0 ? -start : 0;
+    e->end = start + size < room ? size : room - start;
+    const int64_t total = e->end > e->from ? e->end - e->from : 0;
+    e->most = 2 * ((int64_t)reach + 1) + 1;
+    e->first = calloc((size_t)total + 1, 2 * sizeof *e->first);
+    e->weights = calloc((size_t)(total * e->most) + 1, sizeof *e->weights);
+    double *real = calloc((size_t)e->most, sizeof *real);
+    const int made = e->first && e->weights && real;
+    e->count = made ? e->first + total : NULL;
+    for (int64_t i = 0; made && i < total; i++) {
+        const double center = ((double)(e->from + i) + 0.5) * scale;
+        const double low = center - reach + 0.5, high = center + reach + 0.5;
+        const int64_t first = low < 0 ? 0 : (int64_t)low;
+        const int64_t last = high > (double)pixels ? pixels : (int64_t)high;
+        double sum = 0;
+        for (int64_t k = first; k < last; k++)
+            sum += real[k - first] = weight_at(filter, ((double)k - center + 0.5) * (1 / wide));
+        for (int64_t k = 0; k < last - first; k++) {
+            const double share = real[k] / sum * (1 << WEIGHT_BITS);
+            e->weights[i * e->most + k] = (int32_t)(share < 0 ? share - 0.5 : share + 0.5);
+        }
+        e->first[i] = first, e->count[i] = last - first;
+    }
+    free(real);
+    return made;
+}
+
+static uint8_t byte_of(int32_t sum) {
+    sum >>= WEIGHT_BITS;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+static const int32_t HALF = 1 << (WEIGHT_BITS - 1);
+
+/* `count` pixels to one. */
+static void blend(const uint8_t *from, const int32_t *weights, int64_t count, uint8_t *to) {
+    int32_t red = HALF, green = HALF, blue = HALF;
+    for (int64_t k = 0; k < count; k++) {
+        red += from[COLORS * k] * weights[k];
+        green += from[COLORS * k + 1] * weights[k];
+        blue += from[COLORS * k + 2] * weights[k];
+    }
+    to[0] = byte_of(red), to[1] = byte_of(green), to[2] = byte_of(blue);
+}
+
+static void free_filtered(filtered *f) {
+    free(f->across.first), free(f->across.weights);
+    free(f->down.first), free(f->down.weights);
+    free(f->rows);
+}
+
+/* Resizes the visible part across. Returns 0 without memory. */
+static int make_filtered(filtered *f, const ek_picture *p, ek_filter filter) {
+    edge_filter *x = &f->across, *y = &f->down;
+    if (!make_edge(x, filter, p->width, p->across, p->left, p->to_width) ||
+        !make_edge(y, filter, p->height, p->down, p->top, p->to_height))
+        return 0;
+    const int64_t columns = x->end - x->from, lines = y->end - y->from;
+    if (columns < 1 || lines < 1)
+        return 1;
+    f->top = y->first[0];
+    const int64_t rows = y->first[lines - 1] + y->count[lines - 1] - f->top;
+    f->rows = malloc((size_t)(rows * columns * COLORS));
+    for (int64_t row = 0; f->rows && row < rows; row++) {
+        const uint8_t *from = p->pixels + (f->top + row) * p->stride;
+        uint8_t *to = f->rows + row * columns * COLORS;
+        if (p->across == p->width)
+            memcpy(to, from + COLORS * x->from, (size_t)(COLORS * columns));
+        else
+            for (int64_t i = 0; i < columns; i++)
+                blend(from + COLORS * x->first[i], x->weights + i * x->most, x->count[i],
+                      to + COLORS * i);
+    }
+    return f->rows != NULL;
+}
+
+/* Resizes rows of what was resized across. */
+static void resize_down(const filtered *f, int is_same, int64_t row, int64_t column, int64_t count,
+                        uint8_t *run) {
+    const edge_filter *x = &f->across, *y = &f->down;
+    const int64_t bytes = (x->end - x->from) * COLORS, i = row - y->from;
+    const uint8_t *from = f->rows + (column - x->from) * COLORS;
+    if (is_same) {
+        memcpy(run, from + (row - f->top) * bytes, (size_t)(COLORS * count));
+        return;
+    }
+    int32_t sums[RUN * COLORS];
+    for (int64_t at = 0; at < COLORS * count; at++)
+        sums[at] = HALF;
+    from += (y->first[i] - f->top) * bytes;
+    for (int64_t k = 0; k < y->count[i]; k++, from += bytes) {
+        const int32_t weight = y->weights[i * y->most + k];
+        for (int64_t at = 0; at < COLORS * count; at++)
+            sums[at] += from[at] * weight;
+    }
+    for (int64_t at = 0; at < COLORS * count; at++)
+        run[at] = byte_of(sums[at]);
+}
+
 /* Pixels `column` to `column` + `count` of a row of the input, as bytes of three colors. */
-static void gather(const ek_picture *p, int64_t row, int64_t column, int64_t count, uint8_t *run) {
+static void gather(const ek_picture *p, const filtered *f, int64_t row, int64_t column,
+                   int64_t count, uint8_t *run) {
     int64_t from = p->left > column ? p->left : column, end = p->left + p->across;
     end = end < column + count ? end : column + count;
     memset(run, (int)p->fill, (size_t)(COLORS * count));
@@ -45,6 +179,8 @@ static void gather(const ek_picture *p, int64_t row, int64_t column, int64_t cou
     if (p->across == p->width && p->down == p->height)
         memcpy(target, p->pixels + row * p->stride + COLORS * (from - p->left),
                (size_t)(COLORS * (end - from)));
+    else if (f)
+        resize_down(f, p->down == p->height, row, from - p->left, end - from, target);
     else
         resize(p, row, from - p->left, end - from, target);
 }
@@ -105,13 +241,15 @@ static void put_mapped(const ek_picture *p, const uint8_t *restrict run, int64_t
     }
 }
 
-int ek_fit_picture(const ek_picture *p, void *input) {
+static int is_possible(const ek_picture *p) {
     int64_t sizes[] = {p->width, p->height, p->across, p->down, p->to_width, p->to_height};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 1)
-            return -1;
-    if (p->channels != 1 && p->channels != COLORS)
-        return -1;
+            return 0;
+    return p->channels == 1 || p->channels == COLORS;
+}
+
+static void put(const ek_picture *p, const filtered *f, void *input) {
     uint8_t run[RUN * COLORS];
     int64_t plane = p->planes ? p->to_width * p->to_height : 1;
     int64_t step = p->planes ? 1 : p->channels;
@@ -119,7 +257,7 @@ int ek_fit_picture(const ek_picture *p, void *input) {
         for (int64_t column = 0; column < p->to_width; column += RUN) {
             int64_t count = p->to_width - column < RUN ? p->to_width - column : RUN;
             int64_t at = step * (row * p->to_width + column);
-            gather(p, row, column, count, run);
+            gather(p, f, row, column, count, run);
             if (p->channels == 1)
                 gray(run, count);
             if (p->table)
@@ -131,5 +269,22 @@ int ek_fit_picture(const ek_picture *p, void *input) {
             else
                 put_pixels(p, run, count, (float *)input + at);
         }
+}
+
+int ek_fit_picture(const ek_picture *p, void *input) {
+    if (!is_possible(p))
+        return -1;
+    put(p, NULL, input);
     return 0;
+}
+
+int ek_filter_picture(const ek_picture *p, ek_filter filter, void *input) {
+    filtered f = {0};
+    if (!is_possible(p))
+        return -1;
+    const int made = make_filtered(&f, p, filter);
+    if (made)
+        put(p, &f, input);
+    free_filtered(&f);
+    return made ? 0 : -1;
 }

@@ -20,4 +20,10 @@ typedef struct {
 /* Resizes with two taps in each direction, like OpenCV's bilinear interpolation. Returns 0, or -1
  * if a size is not positive. */
 int ek_fit_picture(const ek_picture *p, void *input);
+
+typedef enum { EK_LINEAR = 1, EK_CUBIC = 2 } ek_filter;
+
+/* Resizes with as many taps as the smaller picture needs of the larger one, like Pillow, first
+ * across. Returns 0, or -1 if a size is not positive, or memory is short. */
+int ek_filter_picture(const ek_picture *p, ek_filter filter, void *input);
 #endif

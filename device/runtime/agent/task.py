@@ -27,6 +27,9 @@ KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE, SPEAK), (RGB, B
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED, LAST)
 
+LINEAR, CUBIC = "bilinear", "bicubic"
+FILTERS = ("", LINEAR, CUBIC)
+
 MOST_ZOOM = 4
 _MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
@@ -39,8 +42,10 @@ class TaskSpec(Record):
     """`kind` is one of KINDS. The picture is resized to `input` by `fit`: a letterbox keeps its
     proportions and fills the rest with `fill` (0 to 255), a corner does so with the picture at the
     top left, a line so that it has the full height, a crop cuts what is too much. Then it is made
-    `zoom` times as large around its center. `channels` is the order of colors. A value of the input
-    is (pixel - mean) / scale; both are empty for the input's own default.
+    `zoom` times as large around its center. Pixels are resized with two taps in each direction, as
+    OpenCV does by default, or by `filter`, one of FILTERS, as Pillow does. `channels` is the order
+    of colors. A value of the input is (pixel - mean) / scale; both are empty for the input's own
+    default.
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
@@ -82,6 +87,7 @@ class TaskSpec(Record):
     segments: str = ""
     characters: str = ""
     masks: str = ""
+    filter: str = ""
 
     @property
     def files(self) -> Tuple[str, ...]:
@@ -89,7 +95,7 @@ class TaskSpec(Record):
         return tuple(name for name in (self.tokenizer, self.characters) if name)
 
 
-_TEXTS = ("tokenizer", "mask", "segments", "characters", "masks")
+_TEXTS = ("tokenizer", "mask", "segments", "characters", "masks", "filter")
 
 
 def task_of(raw: object, where: str) -> TaskSpec:
@@ -114,6 +120,8 @@ def task_of(raw: object, where: str) -> TaskSpec:
         number(keys.get("zoom", 1.0), f"{where}.zoom"),
         *(text(keys.get(name, ""), f"{where}.{name}") for name in _TEXTS),
     )
+    if made.filter not in FILTERS:
+        raise bad(f"{where}.filter", " or ".join(FILTERS[1:]), made.filter)
     if made.kind in (*SOUNDS, SPEAK) and not made.rate:
         raise bad(f"{where}.rate", "samples per second", "0")
     if made.kind == INSTANCES and not made.masks:

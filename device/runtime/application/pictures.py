@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     DETECT,
     EMBED,
+    FILTERS,
     INSTANCES,
     OBB,
     OCR,
@@ -212,7 +213,11 @@ def _fitted(
     else:
         table = _byte_table(task, spec, channels)
         picture.table = table.buffer_info()[0]
-    code = loaded.function("ek_fit_picture")(ctypes.byref(picture), made)
+    if task.filter:
+        number = FILTERS.index(task.filter)
+        code = loaded.function("ek_filter_picture")(ctypes.byref(picture), number, made)
+    else:
+        code = loaded.function("ek_fit_picture")(ctypes.byref(picture), made)
     if code != 0:
         raise InputError(f"expected a picture of at least 1 x 1 pixels, found {width} x {height}")
     flat = memoryview(made).cast("B")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from edgekit.device.runtime.agent.task import BGR, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import BGR, LINEAR, STRETCH, TaskSpec
 from edgekit.host.compiler.inputs.metadata import InputNotes
 
 
@@ -14,7 +14,8 @@ class InputOptions:
     """`notes` are the model's own metadata; all other options override them.
 
     A real value is (pixel - mean) / scale. `sample_rate` is the model's; with
-    `resample`, sound with another rate is converted. `fit`, `fill` and `zoom` are TaskSpec's.
+    `resample`, sound with another rate is converted. `fit`, `fill`, `zoom` and `filter` are
+    TaskSpec's; without a task, pictures are resized by Pillow's bilinear filter.
     """
 
     mean: tuple[float, ...] = ()
@@ -27,6 +28,7 @@ class InputOptions:
     fit: str = STRETCH
     fill: int = 0
     zoom: float = 1.0
+    filter: str = LINEAR
 
     @property
     def scaling(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -52,4 +54,5 @@ class InputOptions:
             fit=task.fit,
             fill=task.fill,
             zoom=task.zoom,
+            filter=task.filter,
         )

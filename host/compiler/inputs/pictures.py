@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.fitting import Placed, place
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import CUBIC
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.inputs.options import InputOptions
@@ -124,15 +125,41 @@ def placed_in(
 
 def _fitted(loaded: Picture, width: int, height: int, options: InputOptions) -> Picture:
     _, images = optional("PIL", "PIL.Image")
-    mode = loaded.mode
+    mode, filters = loaded.mode, images.Resampling
     placed = place(loaded.size, width, height, options.fit, options.zoom)
-    resized = loaded.resize((placed.width, placed.height), images.Resampling.BILINEAR)
+    if options.filter:
+        how = filters.BICUBIC if options.filter == CUBIC else filters.BILINEAR
+        resized = loaded.resize((placed.width, placed.height), how)
+    else:
+        pixels = np.asarray(loaded)
+        resized = images.fromarray(_between_two(pixels, placed.width, placed.height), mode)
     if resized.size == (width, height):
         return resized
     fill = options.fill if mode == "L" else (options.fill,) * 3 + (255,) * (mode == "RGBA")
     made: Picture = images.new(mode, (width, height), fill)
     made.paste(resized, (placed.left, placed.top))
     return made
+
+
+def _between_two(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """Pixels as runtime/picture.c resizes them: between two in each direction."""
+    made = pixels.astype(np.int64) if pixels.ndim == 3 else pixels.astype(np.int64)[..., None]
+    taps = []
+    for axis, size in enumerate((height, width)):
+        last = made.shape[axis] - 1
+        at = (((2 * np.arange(size) + 1) * (last + 1)) << 15) // size - (1 << 15)
+        low = np.minimum(np.maximum(at, 0) >> 16, last)
+        weight = np.maximum(at, 0) >> 8 & 255
+        taps.append((low, np.minimum(low + 1, last), weight))
+    (top, bottom, down), (left, right, across) = taps
+    down, across = down[:, None, None], across[None, :, None]
+    above, below = (
+        made[rows][:, left] * (256 - across) + made[rows][:, right] * across
+        for rows in (top, bottom)
+    )
+    total = above * (256 - down) + below * down
+    rounded: NDArray[np.uint8] = ((total + (1 << 15)) >> 16).astype(np.uint8)
+    return rounded.reshape(height, width, *pixels.shape[2:])
 
 
 def upright_picture(path: Path, mode: str = "RGB") -> Picture:

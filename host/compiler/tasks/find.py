@@ -14,6 +14,7 @@ from edgekit.device.runtime.agent.task import (
     EMBED,
     GENERATE,
     INSTANCES,
+    LINEAR,
     OBB,
     PICTURES,
     POSE,
@@ -292,7 +293,8 @@ def _classifier(model: KnownModel) -> Prepared | None:
         elif not pixels and model.is_open and model.options.task == "guess":
             return _without_classes(model)
     stated = config.placing if own and pixels else {}
-    pixels = {"fit": CROP if model.own.task else STRETCH, **stated, **pixels}
+    usual = {"fit": CROP, "filter": LINEAR} if model.own.task else {"fit": STRETCH}
+    pixels = {**usual, **stated, **pixels}
     graph, name, what = as_shares(ends.graph, scores[0], own and config.independent)
     spec = TaskSpec(CLASSIFY, ends.image.name, name, labels=labels, **pixels)
     in_file = labels and labels in (model.own.labels, *model.notes.labels)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import BGR, CORNER, STRETCH
+from edgekit.device.runtime.agent.task import BGR, CORNER, LINEAR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -25,6 +25,7 @@ from edgekit.host.compiler.tasks.sizes import KERAS_SIZE, ORIGINAL_SIZE, SCALE
 from edgekit.host.compiler.tasks.unbatched import LENGTH, torchvision_outputs
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
+_PILLOW = {**_PIXELS, "filter": LINEAR}
 _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
 # Of detectors that scale pixels themselves, or take them from 0 to 255.
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
@@ -71,7 +72,7 @@ def torchvision_detections(ends: Ends) -> Iterator[Head]:
         corners = to.add(ops.Reshape((1, count, 4)), to.floats(boxes.name))
         return as_rows(to, label, _column(to, scores), [corners])
 
-    yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PIXELS)
+    yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PILLOW)
 
 
 def efficient_nms(ends: Ends) -> Iterator[Head]:
@@ -111,7 +112,7 @@ def transformer_detections(ends: Ends) -> Iterator[Head]:
         return as_rows(to, label, score, [to.floats(boxes.name)])
 
     what = "outputs are those of RT-DETR and D-FINE"
-    yield Head("rt-detr-selected", what, _modulus(ends, labels.name), rows, _PIXELS)
+    yield Head("rt-detr-selected", what, _modulus(ends, labels.name), rows, _PILLOW)
 
 
 def _modulus(ends: Ends, labels: str) -> int:

@@ -14,7 +14,10 @@ from edgekit.device.runtime.agent.task import (
     BGR,
     CORNER,
     CROP,
+    CUBIC,
+    FILTERS,
     LETTERBOX,
+    LINEAR,
     MOST_ZOOM,
     RGB,
     STRETCH,
@@ -35,6 +38,7 @@ _MOST_SIDE = 1 << 14  # pixels
 _MOST_NUMBER = 1e12  # also less than what floats hold
 _CLASSIFIES = "ForImageClassification"  # the end of the names of architectures
 _TIMM_FITS = {"center": CROP, "squash": STRETCH, "border": LETTERBOX}
+_FILTERS = {2: LINEAR, 3: CUBIC}  # by the numbers of Pillow
 _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the size of both edges
 # ConvNext's pictures below this size are cut to this share; LeViT's are made larger before.
 _CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
@@ -63,8 +67,8 @@ _HEADS = {
 class Config:
     """The kind of model, the head of a detector, the number of classes, their labels, and what
     becomes of a picture, all from `file`; empty if unknown. `placing`: fields of a TaskSpec, for
-    what is not a detector, and for MMDeploy's detectors; `side`: the pixels of a square input;
-    `independent`: several classes may be right at once."""
+    what is not a detector, and for MMDeploy's detectors; `filter`: how pixels are resized; `side`:
+    the pixels of a square input; `independent`: several classes may be right at once."""
 
     kind: str = ""
     head: str = ""
@@ -78,6 +82,7 @@ class Config:
     file: str = CONFIG
     side: int = 0
     independent: bool = False
+    filter: str = ""
 
 
 def read_config(path: Path) -> Config:
@@ -101,6 +106,7 @@ def read_config(path: Path) -> Config:
     return Config(
         kind, head, len(names), labels, *_range(pixels), channels, placing, classifies,
         independent=about.get("problem_type") == "multi_label_classification",
+        filter=_filter(pixels),
     )  # fmt: skip
 
 
@@ -125,6 +131,12 @@ def _placing(pixels: dict[str, Any]) -> dict[str, Any]:
     if whose.startswith("Levit"):
         resized *= _LEVIT_MORE
     return _zoomed(CROP if shorter else STRETCH, resized / crop if crop else 1)
+
+
+def _filter(pixels: dict[str, Any]) -> str:
+    """Files without a number are of the usual bilinear resizing by Pillow."""
+    number = pixels.get("resample", 2) if pixels else 0
+    return _FILTERS.get(number, "") if isinstance(number, int) else ""
 
 
 def _edge(size: Any) -> float:
@@ -155,7 +167,11 @@ def _timm(about: dict[str, Any], own: dict[str, Any]) -> Config:
     if fit == LETTERBOX and mean:
         placing["fill"] = round(min(max(sum(mean) / len(mean), 0), 255))
     known = classes > 0
-    return Config("timm", "", classes, tuple(names), mean, scale, RGB, placing, known)
+    named = own.get("interpolation")
+    filter_ = named if named in FILTERS else LINEAR
+    return Config(
+        "timm", "", classes, tuple(names), mean, scale, RGB, placing, known, filter=filter_
+    )
 
 
 def _paddle(path: Path) -> Config | None:

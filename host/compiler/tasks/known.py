@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import BGR, CROP, DETECT, INSTANCES, OBB, PICTURES, SEGMENT
+from edgekit.device.runtime.agent.task import (
+    BGR,
+    CROP,
+    DETECT,
+    INSTANCES,
+    LINEAR,
+    OBB,
+    PICTURES,
+    SEGMENT,
+)
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
@@ -25,6 +34,7 @@ _STATED = {"segment": INSTANCES}  # as Ultralytics names it
 _IMAGENET_PIXELS: dict[str, Any] = {
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
+    "filter": LINEAR,
 }
 _BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
 _MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
@@ -97,7 +107,8 @@ class KnownModel:
         if not config.scale or classes != config.classes:
             return _BYTES if self._takes_bytes else {}
         order = {"channels": BGR} if config.channels == BGR else {}
-        return {"mean": config.mean, "scale": config.scale, **order}
+        filter_ = {"filter": config.filter} if config.filter else {}
+        return {"mean": config.mean, "scale": config.scale, **order, **filter_}
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.device.runtime.agent.task import LINEAR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -30,6 +30,7 @@ _IMAGENET_PIXELS = {
     "fit": STRETCH,
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
+    "filter": LINEAR,
 }
 
 

@@ -80,3 +80,24 @@ def test_channels_are_in_the_order_of_a_file(tmp_path):
     about = {"model_type": "mobilevit", "id2label": {"0": "ant", "1": "bee", "2": "cow"}}
     task = _task(tmp_path, 3, about, {"do_flip_channel_order": True, "do_rescale": True})
     assert task is not None and (task.channels, task.scale) == ("bgr", (255,))
+
+
+@pytest.mark.parametrize(
+    ("own", "pixels", "expected"),
+    [
+        ({"interpolation": "bicubic"}, None, "bicubic"),
+        ({"interpolation": "bilinear"}, None, "bilinear"),
+        ({"interpolation": 7}, None, "bilinear"),
+        (None, {"resample": 3}, "bicubic"),
+        (None, {"resample": 0}, ""),
+        (None, {"resample": [3]}, ""),
+        (None, {}, "bilinear"),
+    ],
+)
+def test_pictures_are_resized_as_a_file_says(tmp_path, own, pixels, expected):
+    about = {"model_type": "vit", "id2label": {"0": "ant", "1": "bee", "2": "cow"}}
+    if own is not None:
+        whole = {"mean": [0.5] * 3, "std": [0.5] * 3}
+        about = {"num_classes": 3, "pretrained_cfg": {**whole, **own}}
+    task = _task(tmp_path, 3, about, None if pixels is None else {**_NORMAL, **pixels})
+    assert task is not None and task.filter == expected

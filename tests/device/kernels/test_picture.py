@@ -6,6 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgekit.device.runtime.agent.fitting import place
 from edgekit.device.runtime.application.pictures import Picture
@@ -69,6 +70,33 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, zoom, planes, kind, ch
         found = made.transpose(1, 2, 0) if planes else made
         expected = _expected(pixels, size, (fit, zoom), 114, channels)
         np.testing.assert_allclose(found.astype(float), expected, atol=2.1)
+
+
+@pytest.mark.parametrize(("fit", "zoom"), [("stretch", 1), ("letterbox", 1), ("crop", 1.14)])
+@pytest.mark.parametrize(("number", "own"), [(1, Image.Resampling.BILINEAR), (2, Image.BICUBIC)])
+def test_filtered_pixels_are_those_of_pillow(library, fit, zoom, number, own):
+    rng = np.random.default_rng(0)
+    for source, size in (
+        ((1, 1), (1, 1)), ((1, 1), (5, 3)), ((7, 5), (7, 5)), ((9, 4), (300, 257)),
+        ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((64, 48), (32, 48)), ((3, 640), (7, 7)),
+    ):  # fmt: skip
+        pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
+        placed = place(source, *size, fit, zoom)
+        if min(placed.width, placed.height) < 1:
+            continue
+        made = np.zeros((*size[::-1], 3), np.float32)
+        picture = Picture(
+            pixels.ctypes.data, *source, 3 * source[0], placed.left, placed.top, placed.width,
+            placed.height, *size, 3, False, False, 114, None, (1, 1, 1), (0, 0, 0),
+        )  # fmt: skip
+        into = ctypes.c_void_p(made.ctypes.data)
+        assert library.ek_filter_picture(ctypes.byref(picture), number, into) == 0
+        # Some versions of Pillow first resize tall pictures down.
+        across = Image.fromarray(pixels).resize((placed.width, source[1]), own)
+        resized = across.resize((placed.width, placed.height), own)
+        expected = Image.new("RGB", size, (114,) * 3)
+        expected.paste(resized, (placed.left, placed.top))
+        np.testing.assert_array_equal(made, np.asarray(expected))
 
 
 @pytest.mark.parametrize("planes", [False, True])
