@@ -192,11 +192,16 @@ def test_the_best_of_several_grids_stay_together(tmp_path):
         agrees(path, x)
 
 
-def test_elements_that_are_written_along_the_rows_are_refused(tmp_path):
-    nodes = [*PAIR[:3], node("Cast", ["pairs"], ["zeros"], to=7)]
-    nodes.append(node("ScatterElements", ["pairs", "zeros", "pairs"], ["y"]))
-    with pytest.raises(InputError, match="found ScatterElements"):
-        import_model(saved(tmp_path, nodes, both()))
+def test_elements_that_are_written_along_the_rows(tmp_path):
+    """All to one row, which counts from the end of those that are valid."""
+    nodes = [*PAIR[:3], node("Mul", ["pairs", "none"], ["zeros"])]
+    nodes.append(node("Sub", ["zeros", "one"], ["back"]))
+    nodes.append(node("Cast", ["back"], ["last"], to=7))
+    nodes.append(node("ScatterElements", ["pairs", "last", "pairs"], ["y"], reduction="add"))
+    constants = {**both(), "none": np.float32(0), "one": np.float32(1)}
+    path = saved(tmp_path, nodes, constants)
+    for x in counts(1, 4, N):
+        agrees(path, x)
 
 
 @pytest.mark.parametrize("largest", [0, 1])

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 from tests.support.counted_rows import PAIR, N, agrees, both, counts, saved
 from tests.support.onnx_models import node
+
+_EMPTY = np.zeros((0, 2), np.float32)
+
+
+def _output(name):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +163,42 @@ def test_selections_by_one_mask_are_put_back(tmp_path):
     for scale in (0.1, 1, 100):
         rng = np.random.default_rng(4)
         agrees(path, {"x": (rng.standard_normal(N) * scale).astype(np.float32)})
+
+
+def test_elements_are_put_back_by_the_rows_of_their_indices(tmp_path):
+    """As torchvision puts regions of each level back: filler has no effect on the last row."""
+    nodes = [
+        *PAIR[:3],
+        node("Expand", ["at", "wide"], ["rows"]),
+        node("Neg", ["pairs"], ["new"]),
+        node("ScatterElements", ["both", "rows", "new"], ["y"], axis=0),
+    ]
+    constants = {**both(), "wide": np.array([1, 2])}
+    for x in counts(0, 4, N):
+        agrees(saved(tmp_path, nodes, constants), {"x": x["x"][::-1].copy()})
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_no_rows_in_place_of_none(swapped, tmp_path):
+    """As torchvision's exporter writes the non-maximum suppression of no boxes."""
+    some = helper.make_graph([node("Neg", ["pairs"], ["kept"])], "some", [], [_output("kept")])
+    empty = node("Constant", [], ["gone"], value=numpy_helper.from_array(_EMPTY))
+    none = helper.make_graph([empty], "none", [], [_output("gone")])
+    branches = {"then_branch": none, "else_branch": some}
+    if swapped:
+        branches = {"then_branch": some, "else_branch": none}
+    nodes = [
+        *PAIR[:3],
+        node("Concat", ["pairs"], ["joined"], axis=0),
+        node("Size", ["joined"], ["count"]),
+        node("Greater" if swapped else "Equal", ["count", "nothing"], ["which"]),
+        node("If", ["which"], ["made"], **branches),
+        node("Abs", ["made"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, {**both(), "nothing": np.array(0)})
+    for x in counts(0, 1, 4, N):
+        found = agrees(path, x)
+        assert found["y_length"] == np.count_nonzero(x["x"])
 
 
 @pytest.mark.parametrize("index", [-1, 1])

@@ -203,7 +203,7 @@ class Bounded:
         if op in self._rules.reshapes and given[0].name in self._squares:
             self._reshape_square(op, given[0], made)
             return True
-        if op in self._rules.scatters and self._is_scattered(given):
+        if op in self._rules.scatters and self._is_scattered(given, axis):
             if (target := self._rows.get(given[0].name)) is not None:
                 self._rows.update((t.name, target) for t in made)
             return True
@@ -291,15 +291,15 @@ class Bounded:
         same = number.rows.root == rows.root and most[behind] + rows.bound == least[behind]
         return rows if alike and same else None
 
-    def _is_scattered(self, given: Sequence[Tensor]) -> bool:
+    def _is_scattered(self, given: Sequence[Tensor], axis: int) -> bool:
         """Whether all rows of updates are those of their indices, along the first axis."""
         indices, updates = given[1:3]
         places, new = self._rows.get(indices.name), self._rows.get(updates.name)
         if places is None:
             return new is None
         alike = new is None or (new.root == places.root and new.bound == places.bound)
-        first = indices.shape[0] == updates.shape[0] == places.bound
-        return alike and first and indices.shape.count(places.bound) == 1
+        alike = alike and indices.shape[0] == updates.shape[0] == places.bound
+        return alike and not axis and indices.shape.count(places.bound) == 1
 
     def _tuples_from_end(self, x: Tensor, indices: Tensor) -> Tensor:
         rows, depth = self._rows[x.name], indices.shape[-1] if indices.shape else 0

@@ -56,10 +56,7 @@ def scatter_nd(
     """x with x[i0, i1, ...] = updates[...] for each tuple (the last axis) of indices, or for those
     whose flag in `valid` (bool, along the first axis) is set."""
     rows, depth = _row_numbers(call, x.shape, indices, 0)
-    if valid is not None:  # positions out of range have no effect
-        along = call.reshape(valid, (valid.elements, *(1,) * (len(rows.shape) - 1)))
-        nowhere = call.scalar(math.prod(x.shape[:depth]), rows)
-        rows = call.emit(ops.Where(), along, rows, nowhere)
+    rows = _only_valid(call, rows, valid, math.prod(x.shape[:depth]))
     tail = x.shape[depth:]
     if updates.shape != rows.shape + tail:
         raise ShapeError(
@@ -74,11 +71,25 @@ def gather_elements(call: Emitter, x: Tensor, indices: Tensor, axis: int) -> Ten
     return call.emit(ops.Gather(0), call.reshape(x, (x.elements,)), rows, quant=x.quant)
 
 
+def _only_valid(call: Emitter, rows: Tensor, valid: Tensor | None, nowhere: int) -> Tensor:
+    """`nowhere`, which is out of range and has no effect, in place of rows that are not valid."""
+    if valid is None:
+        return rows
+    along = call.reshape(valid, (valid.elements, *(1,) * (len(rows.shape) - 1)))
+    return call.emit(ops.Where(), along, rows, call.scalar(nowhere, rows))
+
+
 def scatter_elements(
-    call: Emitter, x: Tensor, indices: Tensor, updates: Tensor, axis: int, join: str = "none"
+    call: Emitter,
+    x: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: int,
+    join: str = "none",
+    valid: Tensor | None = None,
 ) -> Tensor:
-    """x with updates at `indices` along `axis`."""
-    rows = _along_axis(call, x.shape, indices, axis)
+    """x with updates at `indices` along `axis`; `valid` as in `scatter_nd`."""
+    rows = _only_valid(call, _along_axis(call, x.shape, indices, axis), valid, x.elements)
     if updates.shape != rows.shape:
         raise ShapeError(
             f"expected updates of shape {list(rows.shape)}, found {list(updates.shape)}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.lengths import length_of
 from edgekit.host.compiler.frontends.common.refusal import MisfitInputError
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
@@ -64,11 +67,35 @@ def select_value(
     return _where(call, condition, a, b)
 
 
+def _rows_or_none(call: OnnxCall, condition: Tensor, a: Tensor, b: Tensor) -> Tensor | None:
+    """The rows of one branch, none of which are valid where the condition selects the other, which
+    has no rows, as torchvision's non-maximum suppression of no boxes."""
+    rows, empty = (b, a) if a.elements == 0 else (a, b)
+    apart = [
+        i for i, (n, none) in enumerate(zip(rows.shape, empty.shape, strict=False)) if n != none
+    ]
+    alike = len(a.shape) == len(b.shape) and a.dtype is b.dtype
+    if not (alike and rows.elements and len(apart) == 1 and empty.shape[apart[0]] == 0):
+        return None
+    (axis,), axes = apart, call.bounded.axes(rows)
+    if axes not in ((), (axis,)):
+        return None
+    taken = condition if rows is a else call.emit(ops.Not(), condition)
+    there = call.bounded.valid(rows)
+    if there is None:
+        there = call.filled((rows.shape[axis],), True, np.bool_)
+    there = call.emit(ops.And(), there, taken)
+    kept = call.emit(ops.Where(), taken, rows, call.scalar(0, rows))
+    return call.counted(kept, length_of(call, there), axis)
+
+
 def _where(call: OnnxCall, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.elements == b.elements == 1 and len(a.shape) < len(b.shape):
         a = call.reshape(a, b.shape)
     elif a.elements == b.elements == 1:
         b = call.reshape(b, a.shape)
+    if (rows := _rows_or_none(call, condition, a, b)) is not None:
+        return rows
     if a.shape != b.shape or a.dtype is not b.dtype:
         raise ShapeError(
             "expected a constant condition, or one shape and type from both branches, found "

@@ -128,6 +128,8 @@ def concat(call: OnnxCall) -> Tensor:
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else None), len(parts[0].shape))
     if not any(axis in call.bounded.axes(p) for p in parts):
         return shape.concat(call)
+    if len(parts) == 1:
+        return parts[0]
     order = [axis, *(i for i in range(len(parts[0].shape)) if i != axis)]
     rows = [call.transpose(p, order) for p in parts]
     there, length = _joined_flags(call, parts, axis)

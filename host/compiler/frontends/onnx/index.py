@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
+from edgekit.host.compiler.frontends.common.lengths import length_of
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
@@ -43,7 +44,14 @@ def gather_nd(call: OnnxCall) -> Tensor:
 def scatter_elements(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
-    return indexing.scatter_elements(call, x, call.x(1), call.x(2), axis, _read_reduction(call))
+    indices, join = call.x(1), _read_reduction(call)
+    valid = None if axis else call.bounded.valid(indices)
+    if axis in call.bounded.axes(x) and (there := call.bounded.valid(x)) is not None:
+        indices = call.convert(indices, DType.I64)
+        below = call.emit(ops.Less(), indices, call.constant(np.array(0, np.int64)))
+        from_end = call.emit(ops.Add(), indices, length_of(call, there))
+        indices = call.emit(ops.Where(), below, from_end, indices)
+    return indexing.scatter_elements(call, x, indices, call.x(2), axis, join, valid)
 
 
 def scatter_nd(call: OnnxCall) -> Tensor:

@@ -79,7 +79,7 @@ RULES = Rules(
     reshapes=frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"}),
     tuples=frozenset({"GatherND", "ScatterND"}),
     elementwise=frozenset({"ScatterElements"}),
-    scatters=frozenset({"ScatterND"}),
+    scatters=frozenset({"ScatterElements", "ScatterND"}),
     windows={
         "AveragePool": 0, "Conv": 0, "ConvTranspose": 0, "MaxPool": -math.inf, "Resize": None,
     },
@@ -103,6 +103,6 @@ def axis_of(op: str, attributes: Mapping[str, Any], opset: int, ins: Sequence[An
     if op in ("CumProd", "CumSum"):
         data = getattr(ins[1], "data", None) if len(ins) > 1 else None
         return int(data.flat[0]) if data is not None and data.size == 1 else 0
-    if op in ("ArgMax", "ArgMin", "Gather", "GatherElements", "ScatterElements"):
+    if op in ("ArgMax", "ArgMin", "Gather", "GatherElements", "ScatterElements", "ScatterND"):
         return 0
     return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
