@@ -156,6 +156,8 @@ def test_sound_that_is_none_is_one_line(edgekit, home):
         (home / "x.wav").write_bytes(data)
         done = edgekit("run", path, "--input", "x.wav")
         assert done.code == 2 and "x.wav: expected a WAV file of" in done.err.splitlines()[-1]
+    _wav(home / "x.wav", np.full(16000, np.nan), bits=32)
+    assert "found no finite sample in it" in edgekit("run", path, "--input", "x.wav").err
     (home / "labels.txt").write_text("a\nb\n")
     _wav(home / "x.wav", np.zeros(9))
     assert "heard    x.wav: nothing" in edgekit("run", path, "--input", "x.wav").out

@@ -131,6 +131,8 @@ def _parse_format(path: Path, chunk: bytes) -> _Format:
 def _decode_samples(path: Path, body: bytes, form: _Format) -> NDArray[np.float64]:
     if form.code == _FLOAT and form.bits in (32, 64):
         values = np.frombuffer(body, f"<f{form.bits // 8}").astype(np.float64)
+        if not np.isfinite(values).any():
+            raise _format_error(path, "no finite sample in it")
         return np.nan_to_num(values, posinf=1.0, neginf=-1.0)
     if form.code == _PCM and form.bits == 8:
         return (np.frombuffer(body, np.uint8).astype(np.float64) - 128) / 128
