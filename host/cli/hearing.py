@@ -107,21 +107,6 @@ def subtitle_lines(found: Sequence[Subtitle]) -> list[str]:
     return [f"  {s.score:6.3f}  {s.start:8.2f} {s.end:8.2f}  {s.text}" for s in found]
 
 
-def srt(found: Sequence[Subtitle]) -> str:
-    """The form of SubRip."""
-    return "\n".join(
-        f"{number}\n{_clock(s.start)} --> {_clock(s.end)}\n{s.text}\n"
-        for number, s in enumerate(found, 1)
-    )
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds * 1000)
-    return (
-        f"{whole // 3600000:02}:{whole // 60000 % 60:02}:{whole // 1000 % 60:02},{whole % 1000:03}"
-    )
-
-
 def _running(
     session: InferenceSession, variant: ServedVariant, times: list[float]
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -13,6 +13,7 @@ from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.pages import read_page
 from edgekit.device.runtime.agent.rotated import upright
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.subtitles import srt
 from edgekit.device.runtime.agent.task import (
     BOXES,
     CLASSIFY,
@@ -31,7 +32,7 @@ from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
-from edgekit.host.cli.hearing import hear, srt, time_texts, write_down
+from edgekit.host.cli.hearing import hear, time_texts, write_down
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
 from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, name_of, results

@@ -11,7 +11,9 @@ import pytest
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
+from tests.cli.test_detect import served
 from tests.cli.test_hearing import _wav
+from tests.support.applications import FORM, form_with
 from tests.support.dictation_models import (
     RATE,
     dictation_model,
@@ -81,8 +83,30 @@ def test_what_is_said_is_told_with_its_times(edgekit, home):
     (first, start, end), *_ = expected[0]
     wanted = " --> ".join(f"00:00:00,{round(1000 * at):03}" for at in (start, end))
     assert (number, clock, text) == ("1", wanted, first)
+    _told_by_http(home, expected[0])
     refused = edgekit("run", "--input", ".", "--output", "a.srt")
     assert refused.code == 2 and "expected one sound for a model that writes down" in refused.err
+
+
+def _told_by_http(home, expected):
+    """The same as OpenAI's clients ask for it."""
+    root, path = home.parent / "home/boards/local", "/v1/audio/transcriptions"
+    _wav(home / "short.wav", sweep(200, 900, 0.75))
+    body = (home / "short.wav").read_bytes()
+    asked = {}
+    for wanted in ("srt", "vtt", "verbose_json", "xml"):
+        form = form_with(file=body, response_format=wanted.encode())
+        ((status, said),) = served(home, root, {path: form}, kind=FORM).values()
+        asked[wanted] = said if status == 200 else status
+    assert asked["xml"] == 400
+    found = json.loads(asked["verbose_json"])
+    assert found["duration"] == pytest.approx(0.75, abs=1e-3)
+    segments = [(s["text"], s["start"], s["end"]) for s in found["segments"]]
+    for (text, *times), (wanted, *others) in zip(segments, expected, strict=True):
+        assert text == wanted and times == pytest.approx(others, abs=1e-6)
+    number, clock, first, *_ = asked["srt"].splitlines()
+    assert (number, first) == ("1", segments[0][0])
+    assert asked["vtt"].splitlines()[:4] == ["WEBVTT", "", clock.replace(",", "."), first]
 
 
 def first_cut(sound):

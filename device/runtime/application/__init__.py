@@ -18,6 +18,7 @@ from edgekit.device.runtime.agent.pages import TextLine
 from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.subtitles import srt, vtt
 from edgekit.device.runtime.application.loaded import Outputs
 from edgekit.device.runtime.application.metrics import Metrics
 from edgekit.device.runtime.application.model import Model
@@ -64,6 +65,8 @@ __all__ = [
     "alive",
     "listen",
     "open",
+    "srt",
+    "vtt",
 ]
 
 _PRODUCTS = ("OutlierWeights", "SparseMatrix", "gemm", "nna_matmul", "outlier_matmul")

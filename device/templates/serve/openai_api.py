@@ -21,6 +21,8 @@ MOST_STREAM_SECONDS = 10  # for which a stream waits for its client, which other
 SPEECH = "/v1/audio/transcriptions"
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", SPEECH)
 JSON, EVENTS, TEXT = "application/json", "text/event-stream", "text/plain; charset=utf-8"
+TIMED = ("verbose_json", "srt", "vtt")
+FORMATS = ("json", "text", *TIMED)
 FINISHES = {"stop": "stop", "length": "length", "context": "length"}
 # Their names, and those of Model.generate; None takes the default.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 64, "seed": None, "stop": ()}
@@ -36,6 +38,16 @@ def as_base64(vector):
     if sys.byteorder == "big":
         values.byteswap()
     return base64.b64encode(values.tobytes()).decode()
+
+
+def verbose(parts, seconds):
+    """A transcript with the times of its parts."""
+    segments = [
+        {"id": i, "start": part.start, "end": part.end, "text": part.text}
+        for i, part in enumerate(parts)
+    ]
+    text = " ".join(part.text for part in parts)
+    return {"task": "transcribe", "duration": seconds, "text": text, "segments": segments}
 
 
 def short_integer(digits):
@@ -100,8 +112,16 @@ class Answers:
         """What is said in the file of a form."""
         form = sounds.form_of(self.handler.headers.get("Content-Type", ""), body)
         wanted = form.get("response_format", b"json").decode("utf-8", "replace")
-        if "file" not in form or wanted not in ("json", "text"):
-            raise AskedError("expected a form with 'file', and 'response_format' json or text")
+        if "file" not in form or wanted not in FORMATS:
+            raise AskedError(
+                f"expected a form with 'file', and 'response_format' {' or '.join(FORMATS)}"
+            )
+        if wanted in TIMED:
+            parts, seconds = self.run(lambda: sounds.subtitled(self.model, form["file"]))
+            if wanted == "verbose_json":
+                return self.send(verbose(parts, seconds))
+            text = (edgekit_runtime.srt if wanted == "srt" else edgekit_runtime.vtt)(parts)
+            return self.handler.answer(200, text.encode(), kind=TEXT)
         line = self.run(lambda: sounds.transcribed(self.model, form["file"]))
         if wanted == "text":
             return self.handler.answer(200, f"{line.text}\n".encode(), kind=TEXT)

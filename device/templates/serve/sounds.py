@@ -39,8 +39,18 @@ def form_of(kind, body):
 
 def transcribed(model, body):
     """What is said in a file of sound, as the model writes it."""
-    rate = model.task.rate if model.task else 0  # without one, `transcribe` says what is missing
-    return model.transcribe(samples_of(body, rate) if rate else b"")
+    return model.transcribe(_samples_for(model, body))
+
+
+def subtitled(model, body):
+    """The same in parts with their times, and the seconds of the whole sound."""
+    samples = _samples_for(model, body)
+    return model.subtitles(samples), len(samples) / model.task.rate
+
+
+def _samples_for(model, body):
+    rate = model.task.rate if model.task else 0  # without one, the model says what is missing
+    return samples_of(body, rate) if rate else b""
 
 
 def samples_of(body, rate):
