@@ -346,7 +346,8 @@ def units_of(plan: Plan, board: BoardProfile) -> list[TranslationUnit]:
 def extras_of(plan: Plan, board: BoardProfile) -> tuple[str, ...]:
     """The features of `board.extras` that the model's code uses."""
     halves = any(_of_half(k, board) for k in (*kernels_of(plan), *parts_of(plan)))
-    return tuple({*board.extras} & {board.isa.half_feature}) if halves else ()
+    used = {board.isa.i8_feature, *((board.isa.half_feature,) if halves else ())}
+    return tuple(each for each in board.extras if each in used)
 
 
 def _of_half(kernel: Kernel, board: BoardProfile) -> bool:

@@ -79,6 +79,7 @@ def explain(
         "schema": "edgekit.explain/1",
         "model": graph.name,
         "board": board.name,
+        "board_description": board.description,
         "operators": operators,
         "edges": _edges(graph),
         "key_nodes": list(schedule.key_nodes),

@@ -33,12 +33,13 @@ class ByteProduct(enum.Enum):
     FOUR16 = "EK_I8_FOUR16"
     WIDE16 = "EK_I8_WIDE16"
     MULL16 = "EK_I8_MULL16"
+    MADOT = "EK_I8_MADOT"
 
     @property
     def group(self) -> int:
         """Consecutive values along k in a panel."""
         of_others = {ByteProduct.PAIR16: 2, ByteProduct.WIDE16: 1}
-        of_others |= {ByteProduct.MMLA: 8, ByteProduct.MULL16: 16}
+        of_others |= {ByteProduct.MMLA: 8, ByteProduct.MADOT: 8, ByteProduct.MULL16: 16}
         return of_others.get(self, 4)
 
     @property
@@ -49,7 +50,7 @@ class ByteProduct(enum.Enum):
     @property
     def is_dot(self) -> bool:
         """True if one instruction multiplies and adds four or more products of bytes per lane."""
-        return self is ByteProduct.DOT4_US or self.is_signed_dot
+        return self in (ByteProduct.DOT4_US, ByteProduct.MADOT) or self.is_signed_dot
 
     @property
     def is_signed_dot(self) -> bool:
@@ -64,7 +65,7 @@ class ByteProduct(enum.Enum):
     @property
     def flips_unsigned(self) -> bool:
         """True if both factors are signed: u8 is read as x - 128; otherwise s8 as x + 128."""
-        return self.is_signed_dot or self is ByteProduct.MULL16
+        return self.is_signed_dot or self in (ByteProduct.MULL16, ByteProduct.MADOT)
 
 
 class Tile(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -181,6 +182,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
     half: str | None = None  # the header for kernels of f16 tensors, on cores that compute in it
     half_feature: str = ""  # the /proc/cpuinfo feature of these cores
+    i8_feature: str = ""  # which products of bytes need besides those of every bundle
     half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles
 
     @property

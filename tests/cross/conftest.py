@@ -143,8 +143,8 @@ def virtual_board(
     return make
 
 
-def compile_driver(board: BoardProfile, path: Path) -> None:
+def compile_driver(board: BoardProfile, path: Path, *more: str) -> None:
     # The least CPU of the architecture: the driver must reach ek_missing_feature on any core.
     plain = {"riscv64": ["-mcpu=baseline_rv64"], "armv7l": ["-mcpu=cortex_a7"]}
     cpu = plain.get(board.arch, [])
-    compile_for(board, _DRIVER, path, *cpu, "-ldl", "-pthread", f"-I{_KERNELS}")
+    compile_for(board, _DRIVER, path, *cpu, *more, "-ldl", "-pthread", f"-I{_KERNELS}")

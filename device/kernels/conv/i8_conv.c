@@ -86,8 +86,7 @@ typedef struct {
     vf scale, bias, low, high;
     int adds;
 } output;
-/* plain: all pixels share one scale and nothing is added to y, so the scales of a vector are
- * multiplied once and stores need no tests. */
+/* plain: all pixels share one scale and nothing is added to y, so stores need no tests. */
 EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
     const vf scale = vf_load(a->scale + channel);
     return (output){
@@ -325,9 +324,11 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
                     const i8_value *w, long pixel, long channel) {
     i8_sums sums;
     i8_clear(&sums);
+#if BIAS_FIRST
     EK_UNROLL
-    for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
+    for (int i = 0; i < mr * nv; i++)
         sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
+#endif
 #if SUMS_FIRST
     subtract_row_sums(mr, nv, rows, &sums);
 #endif
@@ -389,8 +390,7 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
 }
 #endif
 #include "look_up_rows.h"
-/* Postprocesses a tile of `count` pixels, all sums of which are final, in channels [channel,
- * until). */
+/* Postprocesses `count` pixels, all sums of which are final, in channels [channel, until). */
 EK_INLINE void finish_panels(const ek_i8_conv_args *a, long pixel, long count, long channel,
                              long until) {
     TY *y = (TY *)a->y + pixel * a->pitch + channel;

@@ -44,7 +44,7 @@ EK_INLINE vi add_products(vi sum, chunk a, chunk b) {
 EK_INLINE vi add_sum(vi sum, chunk a) {
     return vi_dot4(sum, vi_splat(0x01010101), a);
 }
-#elif EK_I8_SIGNED_DOTS
+#elif EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MADOT
 EK_INLINE vi add_products(vi sum, chunk a, chunk b) {
     return vi_dot4(sum, a, b);
 }

@@ -65,6 +65,17 @@ static void write_corrections(const i8_value *values, long columns, long k, int 
         vi_store(to + j, sum * factor);
     }
 }
+#elif EK_I8 == EK_I8_MADOT && (COLUMN_FACTOR || ROW_FACTOR)
+/* Lines of either operand have groups of eight. */
+static void write_corrections(const i8_value *values, long lines, long k, int factor, int32_t *to) {
+    memset(to, 0, (size_t)lines * sizeof *to);
+    for (long p = 0; p < i8_padded(k); p += 8)
+        for (long j = 0; j < lines; j++)
+            for (int i = 0; i < 8; i++)
+                to[j] += *values++;
+    for (long j = 0; j < lines; j++)
+        to[j] *= factor;
+}
 #elif COLUMN_FACTOR && I8_GROUP == 8
 static void write_corrections(const i8_value *values, long columns, long k, int factor,
                               int32_t *to) {

@@ -7,6 +7,7 @@
  *                      that the instruction expects
  *   MMLA               bytes in groups of eight; sums are 2 rows x 2 columns, so a pair of rows
  *                      shares the sums in both its vectors; flipped as for DOT4_SS
+ *   MADOT              likewise with sums of 4 rows x 4 columns (i8_madot.h)
  *   MULL16             bytes, sixteen of a row by sixteen of a column: one vector of partial sums
  *                      per row and column, reduced at the end; flipped as for DOT4_SS
  *   PAIR16             rows of 16-bit values by panels of PANEL_TYPE, in pairs
@@ -21,7 +22,8 @@
 #define EK_GEMM_I8_TILE_H
 #include "../kernel.h"
 
-#define I8_BYTES (EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
+#define I8_BYTES                                                                                   \
+    (EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16 || EK_I8 == EK_I8_MADOT)
 /* The xor mask that converts rows of a type to the bytes the multiplier expects. */
 #define I8_FLIP(is_unsigned)                                                                       \
     (I8_BYTES && (EK_I8 == EK_I8_DOT4_US) != (is_unsigned) ? (int32_t)0x80808080 : 0)
@@ -56,6 +58,9 @@ typedef int16_t i8_row;
 #define I8_GROUP (EK_I8 == EK_I8_MMLA ? 8 : 4)
 #define I8_STEP (4 * EK_VL)
 #define I8_SUMS(nv) (nv)
+#elif EK_I8 == EK_I8_MADOT
+#define I8_GROUP 8
+#define I8_STEP 8
 #else
 #define I8_GROUP (EK_I8 == EK_I8_PAIR16 ? 2 : EK_I8 == EK_I8_WIDE16 ? 1 : 4)
 #define I8_STEP I8_GROUP
@@ -94,6 +99,7 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #endif
 #define I8_IN_ORDER(mr, nv) (I8_SCHEDULED && (mr) == 4 && (nv) == 1)
 
+#if EK_I8 != EK_I8_MADOT
 /* Rows come in pairs; the last pair may have only one. */
 #define I8_ROWS (EK_I8 == EK_I8_MMLA ? (MR + 1) / 2 * 2 : MR)
 
@@ -117,6 +123,7 @@ EK_INLINE void i8_clear(i8_sums *sums) {
 #endif
     }
 }
+#endif
 
 EK_INLINE vi i8_vector(const void *p) {
     vi v;
@@ -137,6 +144,26 @@ typedef struct {
 #ifndef HALF_STEP
 #define HALF_STEP 0 /* 1: a row's last step has at most eight weights other than zero */
 #endif
+
+/* I8_PREFETCH_DISTANCE: prefetch distance, in panel values, for products of a single row; 0: none.
+ * The host sets it if the weights stream from DRAM. By default only in-order cores prefetch, from
+ * any cache level. */
+#ifndef I8_PREFETCH_DISTANCE
+#if defined __aarch64__ && EK_IN_ORDER
+#define I8_PREFETCH_DISTANCE 1024
+#else
+#define I8_PREFETCH_DISTANCE 0
+#endif
+#endif
+#ifdef INT4 /* values just unpacked */
+#define I8_FETCHES 0
+#else
+#define I8_FETCHES I8_PREFETCH_DISTANCE
+#endif
+
+#if EK_I8 == EK_I8_MADOT
+#include "i8_madot.h"
+#else
 
 /* One step along k: rows at row[i] + p, the panel at w. */
 #if EK_I8 == EK_I8_MULL16
@@ -209,22 +236,6 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
         }
     }
 }
-#endif
-
-/* I8_PREFETCH_DISTANCE: prefetch distance, in panel values, for products of a single row; 0: none.
- * The host sets it if the weights stream from DRAM. By default only in-order cores prefetch, from
- * any cache level. */
-#ifndef I8_PREFETCH_DISTANCE
-#if defined __aarch64__ && EK_IN_ORDER
-#define I8_PREFETCH_DISTANCE 1024
-#else
-#define I8_PREFETCH_DISTANCE 0
-#endif
-#endif
-#ifdef INT4 /* values just unpacked */
-#define I8_FETCHES 0
-#else
-#define I8_FETCHES I8_PREFETCH_DISTANCE
 #endif
 
 /* A product depends on the previous one in its accumulator, with a latency of four or five cycles.
@@ -325,6 +336,30 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
     return w;
 }
 
+/* The sum of row i and vector j out of nv. */
+EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
+#if EK_I8 == EK_I8_MULL16
+    const vi *part = sums->of[i] + j * EK_VL;
+    (void)nv;
+    return vi_sum4(part[0], part[1], part[2], part[3]);
+#elif EK_I8 == EK_I8_MMLA
+    const vi first = sums->of[i / 2 * 2][j], second = sums->of[i / 2 * 2 + 1][j];
+    (void)nv;
+    return i % 2 ? __builtin_shufflevector(first, second, 2, 3, 6, 7)
+                 : __builtin_shufflevector(first, second, 0, 1, 4, 5);
+#else
+#if I8_TWO
+    const i8_two two = sums->two[i][j / 2];
+    if (nv % 2 == 0)
+        return j % 2 ? __builtin_shufflevector(two, two, 8, 9, 10, 11, 12, 13, 14, 15)
+                     : __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+    (void)nv;
+    return sums->of[i][j];
+#endif
+}
+#endif
+
 /* One column more than nv vectors, as in images with odd sides (7 x 7 = 3 * 16 + 1): its sums go
  * along the rows of a packed panel of A, one vector in total instead of one per row. Requires
  * products that take 32 bits of a row, and partial loads as fast as full ones. */
@@ -358,27 +393,4 @@ EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, con
     return (vi){0};
 }
 #endif
-
-/* The sum of row i and vector j out of nv. */
-EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
-#if EK_I8 == EK_I8_MULL16
-    const vi *part = sums->of[i] + j * EK_VL;
-    (void)nv;
-    return vi_sum4(part[0], part[1], part[2], part[3]);
-#elif EK_I8 == EK_I8_MMLA
-    const vi first = sums->of[i / 2 * 2][j], second = sums->of[i / 2 * 2 + 1][j];
-    (void)nv;
-    return i % 2 ? __builtin_shufflevector(first, second, 2, 3, 6, 7)
-                 : __builtin_shufflevector(first, second, 0, 1, 4, 5);
-#else
-#if I8_TWO
-    const i8_two two = sums->two[i][j / 2];
-    if (nv % 2 == 0)
-        return j % 2 ? __builtin_shufflevector(two, two, 8, 9, 10, 11, 12, 13, 14, 15)
-                     : __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
-    (void)nv;
-    return sums->of[i][j];
-#endif
-}
 #endif

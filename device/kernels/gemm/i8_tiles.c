@@ -69,6 +69,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         for (int i = 0; i < mr; i++)
             row[i] = a + i * I8_STEP;
         const i8_rows packed = {row, job->a_col * I8_STEP, 0, narrow, 0};
+#if EK_I8 != EK_I8_MADOT
         if (NV > 1 && I8_NARROW(mr, NV - 1) && job->left == 1) {
             int32_t last[EK_VL];
             vi_store(last, i8_accumulate_narrow(mr, NV - 1, sums, packed, i8_padded(job->k), b));
@@ -77,6 +78,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
                 sums->of[i][NV - 1] = vi_splat(last[i]);
             return;
         }
+#endif
         i8_accumulate(mr, NV, sums, packed, i8_padded(job->k), b);
         return;
     }

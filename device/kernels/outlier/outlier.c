@@ -14,7 +14,7 @@
 /* Cost model, in units of full-speed float multiply-adds, for: a byte multiply-add (depends on the
  * instruction), quantizing a value of X, dequantizing a value of W, gathering a value, merging a
  * sum. */
-#if EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS
+#if EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MADOT
 #define BYTE_COST 0.3
 #elif EK_I8 == EK_I8_MULL16 || PACKED
 #define BYTE_COST 0.7

@@ -2,6 +2,9 @@
  *
  * Compile-time parameters: EK_FEATURES, a comma-separated list of names as printed in
  * /proc/cpuinfo; EK_VLEN_BITS, the RVV register length that the kernels require. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_setaffinity */
+#endif
 #include <stdint.h>
 #include <string.h>
 #include "../ek.h"
@@ -54,7 +57,7 @@ static void read_words(uint64_t *w) {
 }
 #else
 #include <sys/auxv.h>
-/* words: AT_HWCAP; on ARM AT_HWCAP2, on RISC-V computes_half */
+/* words: AT_HWCAP; on ARM AT_HWCAP2, on RISC-V what `runs` finds */
 static const feature known[] = {
 #if defined __aarch64__
     {"asimd", 0, 1},
@@ -67,35 +70,69 @@ static const feature known[] = {
 #elif defined __riscv
     {"v", 0, 'v' - 'a'},
     {"zvfh", 1, 0},
+    {"xsmtvdot", 1, 1},
 #endif
 };
 #ifdef __riscv
+#include <sched.h>
 #include <signal.h>
 #include <ucontext.h>
-static volatile int computed_half;
+static volatile int refusals;
 /* Skips the illegal instruction, which has four bytes. */
 static void refused(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
-    computed_half = 0;
+    refusals++;
     ((ucontext_t *)context)->uc_mcontext.__gregs[REG_PC] += 4;
 }
-/* Kernels before 6.8 do not report Zvfh, so try its instructions: a vector one, and a scalar one
- * (Zfhmin), which it includes. */
-static int computes_half(void) {
+/* Whether this core runs the instructions of `attempt`. */
+static int runs(void (*attempt)(void)) {
     struct sigaction own = {.sa_sigaction = refused, .sa_flags = SA_SIGINFO}, before;
-    computed_half = 1;
+    refusals = 0;
     sigaction(SIGILL, &own, &before);
+    attempt();
+    sigaction(SIGILL, &before, NULL);
+    return !refusals;
+}
+/* Kernels before 6.8 do not report Zvfh: a vector instruction, and a scalar one (Zfhmin), which it
+ * includes. */
+static void compute_half(void) {
     __asm__ volatile(".option push\n.option arch, +v, +zvfh\nvsetivli zero, 1, e16, m1, ta, ma\n"
                      "vfadd.vv v8, v8, v8\nfmv.x.h a0, fa0\n.option pop" ::
                          : "a0", "memory");
-    sigaction(SIGILL, &before, NULL);
-    return computed_half;
+}
+/* No kernel reports XSMTVDot. */
+static void multiply_matrices(void) {
+    __asm__ volatile(".option push\n.option arch, +v, +xsmtvdot\n"
+                     "vsetvli a0, zero, e8, m1, ta, ma\nsmt.vmadot v8, v10, v11\n.option pop" ::
+                         : "a0", "memory");
+}
+/* Keeps this thread, and those that it starts, to the cores that run `attempt`; returns whether
+ * there are any. */
+static int keep_to_cores(void (*attempt)(void)) {
+    cpu_set_t all, found, one;
+    CPU_ZERO(&found);
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return runs(attempt);
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &all))
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        if (sched_setaffinity(0, sizeof one, &one) == 0 && runs(attempt))
+            CPU_SET(core, &found);
+    }
+    const int any = CPU_COUNT(&found) > 0;
+    sched_setaffinity(0, sizeof all, any ? &found : &all);
+    return any;
 }
 #endif
 static void read_words(uint64_t *w) {
     w[0] = getauxval(AT_HWCAP);
 #ifdef __riscv
-    w[1] = strstr(EK_FEATURES, "zvfh") && w[0] >> ('v' - 'a') & 1 && computes_half();
+    if (!(w[0] >> ('v' - 'a') & 1))
+        return;
+    w[1] = strstr(EK_FEATURES, "zvfh") && runs(compute_half);
+    w[1] |= strstr(EK_FEATURES, "xsmtvdot") && keep_to_cores(multiply_matrices) ? 2 : 0;
 #else
     w[1] = getauxval(AT_HWCAP2);
 #endif

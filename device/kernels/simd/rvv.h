@@ -3,7 +3,9 @@
  * the same code and leave the excess unused. */
 #define EK_FMA 1
 #define EK_LANES 0
+#ifndef EK_I8
 #define EK_I8 EK_I8_WIDE16
+#endif
 #if defined __riscv_vector && __has_builtin(__builtin_masked_load)
 #define EK_OWN_PARTIAL
 #define EK_OWN_PARTIAL_BYTES

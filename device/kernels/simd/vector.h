@@ -10,7 +10,7 @@
  *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
  *   EK_QUANTIZED8 vi_multiply_low and _high, vi_quantized8: sums of eight 16-bit products (ARM)
  *   EK_I8         8-bit products: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_MMLA, EK_I8_PAIR16,
- *                 EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h) */
+ *                 EK_I8_FOUR16, EK_I8_WIDE16, EK_I8_MULL16 or EK_I8_MADOT (see gemm/i8_tile.h) */
 #ifndef EK_SIMD_VECTOR_H
 #define EK_SIMD_VECTOR_H
 #include <stdint.h>
@@ -23,6 +23,7 @@
 #define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
 #define EK_I8_FOUR16 6  /* like PAIR16, but bytes are widened by shifts (no pmovsxbw) */
 #define EK_I8_MMLA 7    /* s8 x s8: two rows of 8 by two columns of 8 (ARM SMMLA) */
+#define EK_I8_MADOT 8   /* s8 x s8: four rows of 8 by four columns of 8 (SpacemiT vmadot) */
 /* vi_dot4 takes signed bytes. */
 #define EK_I8_SIGNED_DOTS (EK_I8 == EK_I8_DOT4_SS || EK_I8 == EK_I8_MMLA)
 

@@ -187,8 +187,9 @@ def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Translatio
 
     `extras` are required features besides those of every bundle for `board`.
     """
+    needed = dict.fromkeys((*board.features, *extras, board.isa.i8_feature))
     macros = (
-        ("EK_FEATURES", f'"{",".join((*board.features, *extras))}"'),
+        ("EK_FEATURES", f'"{",".join(filter(None, needed))}"'),
         ("EK_VLEN_BITS", str(board.vlen_bits)),
     )
     return TranslationUnit("features", kernels_folder() / "runtime/features.c", macros, plain=True)

@@ -361,13 +361,13 @@ def _multiply_cost(
 ) -> float:
     """A loaded row or vector costs half a multiply-add; a widened vector of bytes a full one, if
     bytes are not multiplied directly. A partial tile costs as much as a full one. Matrix
-    instructions take rows in pairs, half per row, and as much to pair them."""
+    instructions take two or four rows; pairing them costs half a multiply-add per row."""
     rows = 1 if _is_single(form, isa, board) else tile.mr
     kind = None if form.is_float else isa.i8
     vector = 1.0 if kind is ByteProduct.WIDE16 else 0.5
     row, products = 0.5, float(rows)
-    if kind is ByteProduct.MMLA:
-        row, products = 1.0, math.ceil(rows / 2)
+    if kind in (ByteProduct.MMLA, ByteProduct.MADOT):
+        row, products = 1.0, math.ceil(rows / (2 if kind is ByteProduct.MMLA else 4))
     tiles = math.ceil(form.shape.m / tile.mr)
     return tiles * sum(products * nv + row * rows + vector * nv for nv in panels)
 
