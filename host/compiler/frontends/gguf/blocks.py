@@ -194,7 +194,7 @@ def _q2_k(blocks: Array) -> tuple[Array, Array, Array]:
     scale, least = blocks[:, :16] & 15, blocks[:, :16] >> 4
     of_scales = scale.astype(np.float32) * _half(blocks, 80)
     codes = _pairs_of_bits(blocks[:, 16:80])
-    return _offset(codes, 0, of_scales, -least.astype(np.float32) * _half(blocks, 82))
+    return _offset(codes, 2, of_scales, -least.astype(np.float32) * _half(blocks, 82))
 
 
 def _q3_k(blocks: Array) -> tuple[Array, Array]:
