@@ -125,6 +125,30 @@ def test_the_network_is_the_same(family: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(made, wanted, atol=4e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("lost", [0, 2])
+def test_parts_of_wider_tensors_are_taken_apart(lost: int, tmp_path: Path) -> None:
+    """As Phi-3 has them."""
+    model = random_model("llama", tied=False)
+    folder = hub_folder(tmp_path / "llm", model, model_type="phi3")
+    left = {_hub_name(n, False): _hub_value(n, v, "llama") for n, v in model.values.items()}
+    for layer in {name.split(".")[2] for name in left if ".layers." in name}:
+        for part, names in (("self_attn.qkv", "qkv"), ("mlp.gate_up", ("gate", "up"))):
+            at = f"model.layers.{layer}.{part.split('.')[0]}"
+            rows = [left.pop(f"{at}.{name}_proj.weight") for name in names]
+            whole = np.concatenate(rows)
+            left[f"model.layers.{layer}.{part}_proj.weight"] = whole[: len(whole) - lost]
+    (folder / "model-2.safetensors").unlink()
+    _write_tensors(folder / "model-1.safetensors", left)
+    if lost:
+        with pytest.raises(InputError, match=r"qkv_proj.weight: expected 128 rows, found 126"):
+            convert(folder, tmp_path / "m.gguf")
+        return
+    convert(folder, tmp_path / "m.gguf")
+    wanted = logits_of(model, _TOKENS)
+    made = stepped(import_model(tmp_path / "m.gguf"), _TOKENS)
+    np.testing.assert_allclose(made, wanted, atol=4e-5 * np.abs(wanted).max())
+
+
 def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
     folder = hub_folder(tmp_path / "llm", random_model())
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')

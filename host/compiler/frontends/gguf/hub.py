@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.gguf.blocks import floats_of
 from edgekit.host.compiler.frontends.gguf.hub_tokenizer import tokenizer_values
-from edgekit.host.compiler.frontends.gguf.safetensors import Stored, read_tensors
+from edgekit.host.compiler.frontends.gguf.safetensors import BYTES, Stored, read_tensors
 from edgekit.host.compiler.frontends.gguf.write import write_gguf
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.sidecars import CONFIG
@@ -23,7 +23,7 @@ from edgekit.host.errors import InputError
 
 ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
-    "gemma2": "gemma2", "gemma3_text": "gemma3",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "llama",
 }  # fmt: skip
 _KINDS = {"F32": 0, "F16": 1, "BF16": 30}
 _F32 = _KINDS["F32"]
@@ -46,6 +46,7 @@ _AROUND = {  # of families that also normalize what a part gives
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_FUSED = {"qkv_proj": ("q", "k", "v"), "gate_up_proj": ("gate", "up")}
 _LAYER = re.compile(r"model\.layers\.([0-9]{1,4})\.(.+)\.(weight|bias)")
 _IGNORED = re.compile(r".*rotary_emb\.inv_freq")
 
@@ -146,7 +147,7 @@ def _real(config: Mapping[str, Any], key: str) -> float:
 def _tensors(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> dict[str, _Tensor]:
     name = ARCHITECTURES[config["model_type"]]
     made: dict[str, _Tensor] = {}
-    for key, each in stored.items():
+    for key, each in _unfused(config, stored).items():
         own = _name(key, name)
         if own is None or (own == "output.weight" and config.get("tie_word_embeddings")):
             continue
@@ -156,6 +157,33 @@ def _tensors(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> dict[st
         factors = _llama3_factors(config, scaling)
         data = factors.view(np.uint8)
         made["rope_freqs.weight"] = _Tensor(_F32, factors.shape, data.nbytes, lambda: data)
+    return made
+
+
+def _unfused(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> dict[str, Stored]:
+    """Tensors by name; Phi-3's are parts of wider ones, of which they have some rows."""
+    if config.get("partial_rotary_factor", 1) != 1:
+        found = config["partial_rotary_factor"]
+        raise InputError(f"{CONFIG}: partial_rotary_factor: expected 1, found {found!r:.40}")
+    made: dict[str, Stored] = {}
+    for key, each in stored.items():
+        layer, _, name = key.rpartition(".weight")[0].rpartition(".")
+        if name not in _FUSED or len(each.shape) != 2:
+            made[key] = each
+            continue
+        rows, at = [each.shape[0] // 2] * 2, 0
+        if name == "qkv_proj":
+            heads = _whole(config, "num_attention_heads")
+            shared = config.get("num_key_value_heads") or heads
+            size = config.get("head_dim") or _whole(config, "hidden_size") // heads
+            rows = [heads * size, shared * size, shared * size]
+        if sum(rows) != each.shape[0]:
+            raise InputError(f"{key}: expected {sum(rows)} rows, found {each.shape[0]}")
+        for part, count in zip(_FUSED[name], rows, strict=True):
+            start = each.start + at * each.shape[1] * BYTES[each.dtype]
+            shape = (count, each.shape[1])
+            made[f"{layer}.{part}_proj.weight"] = replace(each, shape=shape, start=start)
+            at += count
     return made
 
 
