@@ -49,7 +49,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
-from edgekit.host.compiler.tasks.shares import as_shares
+from edgekit.host.compiler.tasks.shares import as_shares, both_shares, is_vector
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
@@ -273,12 +273,16 @@ def _classifier(model: KnownModel) -> Prepared | None:
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
     ends, config = model.ends, model.config
     scores = [t for t in ends.outputs if class_count(t.shape) > 1]
+    if not scores and len(ends.outputs) == 1 and (made := _one_of_two(model)) is not None:
+        return made
     count = class_count(scores[0].shape) if len(scores) == 1 else 0
     own = config.kind == MMPRETRAIN or count == config.classes  # not another model's file
     sure = model.asks_for(CLASSIFY) or (own and config.classifies)
     if not count or not (sure or len(ends.outputs) == 1):
         return None
     labels = model.labels(count)
+    if not (sure or labels) and is_vector(ends.graph, scores[0].name):
+        return None
     softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
     if not (sure or labels or count in _IMAGENET or softmax):
         return None
@@ -305,6 +309,20 @@ def _classifier(model: KnownModel) -> Prepared | None:
     source += other
     if not (proposed or other or what):
         return Prepared(graph, spec, source)
+    note = f"finds classes, {source}; --labels, --mean and --scale name others"
+    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+
+
+def _one_of_two(model: KnownModel) -> Prepared | None:
+    """The share of the second of two classes, as Keras' models often end, if labels name both."""
+    labels, share = model.labels(2), model.ends.outputs[0]
+    found = both_shares(model.ends.graph, share) if labels else None
+    if found is None:
+        return None
+    graph, name = found
+    pixels = {"fit": STRETCH, **model.pixels(2)}
+    spec = TaskSpec(CLASSIFY, model.ends.image.name, name, labels=labels, **pixels)
+    source = model.source(labels, f"because '{share.name}' is the share of the second of 2 classes")
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
     return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
 

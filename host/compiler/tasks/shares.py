@@ -46,6 +46,30 @@ def is_share(graph: Graph, name: str) -> bool:
     return _has_range(tensor) or _is_made_so(graph, producer, name, _DEEPEST)
 
 
+def both_shares(graph: Graph, share: Tensor) -> tuple[Graph, str] | None:
+    """The graph with the shares of two classes as one more output, f32 [1, 2], and its name, where
+    `share` is one value that a sigmoid makes: that of the second class. None for others."""
+    node = maker_of(graph.producer(), share.name)
+    if share.elements != 1 or node is None or not isinstance(node.op, ops.Logistic):
+        return None
+    to = Appender(graph, SCORES)
+    second = to.add(ops.Reshape((1, 1)), to.floats(share.name))
+    first = to.add(ops.Sub(), to.constant([[1.0]]), second)
+    name = free_name(graph, SCORES)
+    return to.with_output(to.add(ops.Concat(1), first, second), name), name
+
+
+def is_vector(graph: Graph, name: str) -> bool:
+    """Whether values are divided by what is computed of them, but are no softmax: they have the
+    length 1."""
+    producer = graph.producer()
+    node = maker_of(producer, name)
+    if node is None or not isinstance(node.op, ops.Div):
+        return node is not None and isinstance(node.op, ops.UnitLength)
+    above, below = (maker_of(producer, part or "") for part in node.inputs)
+    return below is not None and not (above and isinstance(above.op, ops.Exp))
+
+
 def _has_range(tensor: Tensor) -> bool:
     """Whether the type holds values from 0 to 255/256 only, as for a quantized softmax."""
     quant, lowest = tensor.quant, {DType.U8: 0, DType.I8: -128}.get(tensor.dtype)

@@ -78,3 +78,26 @@ def test_quantized_scores(tmp_path, step, own):
     ]
     found, is_own = _scores(tmp_path, *nodes, also=also)
     assert is_own is own and float(found.max()) <= 1
+
+
+def test_the_share_of_one_of_two_classes(tmp_path):
+    parts = {"x": np.float32([[1.5]])}
+    path = built(tmp_path, parts, [node("Sigmoid", ["x"], ["y"])], ["y"], _SIZE)
+    assert prepared(path).task is None
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("cat", "dog")
+    assert "'y' is the share of the second of 2 classes, with labels of labels.txt" in made.source
+    found = evaluate(made.graph, {"images": np.zeros((1, 3, *_SIZE), np.float32)})
+    second = 1 / (1 + np.exp(-1.5))
+    assert found.outputs[made.task.output] == pytest.approx(np.float32([[1 - second, second]]))
+
+
+def test_vectors_of_length_1_are_no_classes(tmp_path):
+    """Even if they are as long as ImageNet's classes are many."""
+    parts = {"x": np.ones((1, 1000), np.float32)}
+    nodes = [node("ReduceL2", ["x"], ["l"], axes=[1]), node("Div", ["x", "l"], ["y"])]
+    assert prepared(built(tmp_path, parts, nodes, ["y"], _SIZE)).task is None
+    nodes = [node("Exp", ["x"], ["e"]), node("ReduceSum", ["e"], ["s"]),
+             node("Div", ["e", "s"], ["y"])]  # fmt: skip
+    assert prepared(built(tmp_path, parts, nodes, ["y"], _SIZE)).task is not None
