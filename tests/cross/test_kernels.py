@@ -42,7 +42,7 @@ _OWN = {
     "a720": re.compile("dense_8bit"),
     "a7": re.compile(_VECTORS),
     "bpi-f3": re.compile("dense_8bit"),
-    "rv64gc": re.compile("dense_8bit"),
+    "rv64gc": re.compile("dense_8bit|channels_first|sparse_window|pruned"),
     "rv64gcv": re.compile(_VECTORS),
     "rv64gcv-zvl512b": re.compile("depthwise_f32"),
 }

@@ -5,7 +5,8 @@
 
 typedef float ek_f32x4 __attribute__((vector_size(16)));
 
-static inline ek_f32x4 ek_load4(const void *p) {
+/* The type of p says its alignment: some cores load unaligned words byte by byte. */
+static inline ek_f32x4 ek_load4(const float *p) {
     ek_f32x4 v;
     memcpy(&v, p, sizeof v);
     return v;

@@ -2,7 +2,7 @@
  * column. */
 #ifndef EK_SPARSE_GATHER_H
 #define EK_SPARSE_GATHER_H
-#include "types.h"
+#include "packed.h"
 
 #if defined __riscv_v && __has_builtin(__builtin_masked_gather) && EK_STORED != 3
 /* Cores with indexed loads. */
@@ -14,6 +14,13 @@
         narrow n;                                                                                  \
         memcpy(&n, ix, sizeof n);                                                                  \
         return (vsum)__builtin_masked_gather((mask)1, __builtin_convertvector(n, wide), x);        \
+    }
+#elif EK_VL == 1
+#define GATHER(BYTES, INDEX)                                                                       \
+    EK_INLINE vsum gather_##BYTES(const operand *x, const uint8_t *ix) {                           \
+        vsum v;                                                                                    \
+        EK_UNROLL for (int l = 0; l < HEIGHT; l++) v[l] = x[column_at(ix, l, BYTES)];              \
+        return v;                                                                                  \
     }
 #else
 /* Loads indices as words, to leave the load units to x: on x86 this beats the gather

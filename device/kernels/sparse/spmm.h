@@ -6,8 +6,9 @@
 #define LINE 64
 #define L1_SETS 64 /* on most cores: sufficient to predict conflicts */
 #define L1_WAYS 8
-#define FEW_USES 4          /* uses of a vector of pixels below which copying it does not pay off */
-#define MANY_USES 8         /* scaled by the fraction of pixels that do not fit */
+#define FEW_USES 4 /* uses of a vector of pixels below which copying it does not pay off */
+/* Scaled by the fraction of pixels that do not fit. */
+#define MANY_USES (EK_VL > 1 ? 8 : 2)
 #define THREADED (1L << 15) /* vector multiply-adds worth waking a thread for */
 
 /* The pool if a product from a plan on that many vectors of pixels is worthwhile, else NULL. */

@@ -196,7 +196,9 @@ PAIRS(narrow_pairs, 1, NARROW)
 PAIRS(pairs_1, 1, FULL)
 PAIRS(pairs_2, 2, FULL)
 PAIRS(pairs_3, 3, FULL)
+#if MOST_VECTORS >= 4
 PAIRS(pairs_4, 4, FULL)
+#endif
 #if MOST_VECTORS >= 8
 PAIRS(pairs_5, 5, FULL)
 PAIRS(pairs_6, 6, FULL)
@@ -221,7 +223,10 @@ PAIRS(tailed_7, 7, TAILED)
 
 typedef void (*pairs_kernel)(const ek_spmm_args *, pixel_tile);
 static const pairs_kernel by_vectors[] = {
-    narrow_pairs, pairs_1,  pairs_2,  pairs_3,  pairs_4,
+    narrow_pairs, pairs_1,  pairs_2,  pairs_3,
+#if MOST_VECTORS >= 4
+    pairs_4,
+#endif
 #if MOST_VECTORS >= 8
     pairs_5,      pairs_6,  pairs_7,  pairs_8,
 #endif

@@ -8,8 +8,10 @@
 #define MOST_VECTORS 12 /* vectors at once: sums use 24 of 32 registers */
 #elif EK_VL == 16 || defined __riscv_v
 #define MOST_VECTORS 8 /* sums use 16 of 32 registers */
-#else
+#elif EK_VL > 1
 #define MOST_VECTORS 4
+#else
+#define MOST_VECTORS 3 /* sums use 24 of 32 registers, one each */
 #endif
 
 /* If outputs outnumber inputs, stores wait for lines of y that are not in L1; prefetch these.

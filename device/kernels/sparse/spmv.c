@@ -53,9 +53,8 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
         for (long s = from; s < to; s++) {
             if (SLOT_BYTES >= LINE)
                 __builtin_prefetch((const char *)(v + s * HEIGHT) + DIAGONAL_PREFETCH_DISTANCE);
-            uint32_t col;
-            memcpy(&col, ix + s * 4, 4);
-            acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(x + col), acc);
+            const operand *diagonal = x + column_at(ix, s, 4);
+            acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(diagonal), acc);
         }
 #ifdef WINDOW
     } else if (strip->kind == EK_STRIP_WINDOWS) {

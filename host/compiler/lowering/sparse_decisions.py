@@ -136,8 +136,6 @@ def _why(
 def _why_no_form(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable | None) -> str:
     """Why no sparse form was considered."""
     x = graph.tensors[node.inputs[0] or ""]
-    if board.isa.vl == 1 and x.dtype in _FLOATS:
-        return "this core has no vectors"
     if table is None:
         return "no times of sparse layers are known for this core"
     if x.dtype in _FLOATS:

@@ -288,11 +288,6 @@ def test_a_core_of_another_family_lends_nothing(monkeypatch, tmp_path):
     assert layout_table_of(other) is None
 
 
-def test_a_core_without_vectors_takes_none(monkeypatch, tmp_path):
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    assert layout_table_of(load_profile("visionfive2")) is None
-
-
 def test_inputs_tell_operators_of_equal_work_apart():
     works = [KernelWork(1 << 12, 1 << 8, inputs=n) for n in (1 << 8, 1 << 12, 1 << 16)]
     cases = [LayoutCase("dense", work, 10.0 * work.inputs) for work in works]

@@ -29,6 +29,7 @@ def _decided(graph: Graph, board: str) -> tuple[SparseDecision, ...]:
     return prepare_graph(graph, load_profile(board)).sparse
 
 
+@pytest.mark.parametrize(("board", "core"), [("rpi4", "cortex-a72"), ("visionfive2", "sifive-u74")])
 @pytest.mark.parametrize(
     ("graph", "form"),
     [
@@ -37,12 +38,12 @@ def _decided(graph: Graph, board: str) -> tuple[SparseDecision, ...]:
         (pruned_layer(0.05), "strips"),
     ],
 )
-def test_layers_that_run_sparse(graph: Graph, form: str) -> None:
-    (found,) = _decided(graph, "rpi4")
+def test_layers_that_run_sparse(graph: Graph, form: str, board: str, core: str) -> None:
+    (found,) = _decided(graph, board)
     assert found.form == form and 0.04 < found.density < 0.12
     assert found.sparse_us is not None and found.dense_us is not None
     assert 0 < found.sparse_us < found.dense_us
-    assert found.times == "estimated for cortex-a72"
+    assert found.times == f"estimated for {core}"
     assert found.why == f"sparse takes {found.sparse_us / found.dense_us:.2f} of the time of dense"
 
 
