@@ -126,6 +126,7 @@ class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spilled: int = 0  # extra cost if sums and vectors of B take all registers
     segment: int = 0  # a line of a tile
     paged: int = 0  # extra cost if lines of C are complete pages apart
+    torn: int = 0  # extra cost if two tiles write parts of a cache line of a C beyond L2
     stored: int = 0  # a vector
     partial: int = 0  # a line of C that ends in a partial vector
     element: int = 0  # an element stored across the rows of C

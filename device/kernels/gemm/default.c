@@ -52,7 +52,7 @@ static int64_t most(int64_t a, int64_t b) {
 /* Fields as described for TileCosts in kb/targets/isa.py. */
 typedef struct {
     int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, packing,
-        crowded, tile, spilled, segment, paged, stored, partial, element, start;
+        crowded, tile, spilled, segment, paged, torn, stored, partial, element, start;
 } costs;
 
 enum { NORMAL, TRANSPOSED, AMX, KINDS };
@@ -183,7 +183,9 @@ static int64_t tile_cost(shape s, product p) {
     int64_t line = of->line + (is_crowded && are_far_apart(p) ? of->crowded : 0);
     int64_t tile = of->tile + (is_spilled ? of->spilled : 0);
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
-    int64_t segment = of->segment + (is_paged ? of->paged : 0);
+    int is_torn = !transposed && panels > 1 && RULE_SUM_BYTES * p.m * p.n > EK_L2_BYTES &&
+                  nv * EK_VECTOR_LANES * RULE_SUM_BYTES % RULE_LINE;
+    int64_t segment = of->segment + (is_paged ? of->paged : 0) + (is_torn ? of->torn : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      of->stored * lines * vectors + of->element * lines * across + of->start +
                      (across % EK_VECTOR_LANES ? of->partial * lines : 0);

@@ -89,7 +89,8 @@ def cost_by(
     spilled = (high + 1) * nv >= REGISTERS
     stores = (costs.tile + costs.spilled * spilled) * rows * panels
     paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
-    stores += (costs.segment + costs.paged * paged) * panels * lines
+    torn = not transposed and panels > 1 and _is_torn(board, nv, shape)
+    stores += (costs.segment + costs.paged * paged + costs.torn * torn) * panels * lines
     stores += costs.stored * lines * vectors + costs.element * lines * across + costs.start
     stores += costs.partial * lines if across % vl else 0
     cost = costs.product * products + loads + stores // depth
@@ -102,6 +103,12 @@ def _are_far_apart(board: BoardProfile, shape: GemmShape) -> bool:
     """True if rows of A share sets of L1 or come from beyond L2."""
     distance = shape.k * BYTES["f32"]
     return distance % ROWS_APART == 0 or shape.m * distance > caches_of(board).l2
+
+
+def _is_torn(board: BoardProfile, nv: int, shape: GemmShape) -> bool:
+    """True if panels of nv vectors end inside cache lines of C, which L2 does not hold."""
+    beyond = shape.m * shape.n * SUM_BYTES > caches_of(board).l2
+    return beyond and nv * board.isa.vl * SUM_BYTES % LINE != 0
 
 
 def _is_late(rows: int, nv: int, panel: bool) -> bool:
