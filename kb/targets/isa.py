@@ -149,9 +149,8 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Row tiles from which floats of a B beyond L1 are packed if its rows share cache sets, twice
     # that if not (`analytic_method`, points 4 and 5); 0: only large ones beyond L2
     pack_rows: int = 0
-    # Bytes apart, or a multiple, that rows of a B of floats beyond the last cache are if it is
-    # packed in strips
-    strips_apart: int = 1
+    # Whether packing strips of a B of floats beyond the last cache pays for few rows of A, too
+    packs_all: bool = True
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

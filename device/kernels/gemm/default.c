@@ -7,8 +7,8 @@
  * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_LANES: vector registers that
  * hold the rows of a float tile in place next to its sums, 0: no limit; EK_F32_COPIES: whether
  * copying float panels beats reading strided rows; EK_F32_PACK_ROWS: row tiles from which a B
- * beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed in strips if its rows
- * are a multiple of EK_F32_STRIPS_APART bytes apart, 0: never; EK_F32_LINE_TILE: whether tiles are
+ * beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed in strips if A
+ * has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are
  * then one line wide; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed tiles and,
  * with AMX, for AMX tiles; RULE_*: the constants of the host's compiler/costs/methods/rule.py. */
 #include "../kernel.h"
@@ -231,10 +231,8 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
 /* Whether B is packed in strips, since panels in place come from beyond the last cache. */
 static int packs_strips_of_floats(shape s, product p, int threads) {
     int several = p.n > s.nr && !is_transposed(s);
-    int rows = EK_VECTOR_LANES <= RULE_STRIP_LANES || p.m >= RULE_STRIP_ROWS;
     int far = EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
-    int apart = 4 * p.n % EK_F32_STRIPS_APART == 0;
-    return p.f32 && !p.b_packed && threads < 2 && several && rows && far && apart;
+    return p.f32 && !p.b_packed && threads < 2 && several && far && p.m >= EK_F32_STRIP_ROWS;
 }
 
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {

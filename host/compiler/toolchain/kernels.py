@@ -18,7 +18,7 @@ from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods import rule
-from edgekit.host.compiler.costs.methods.gemm import far_bytes
+from edgekit.host.compiler.costs.methods.gemm import far_bytes, strip_rows
 from edgekit.host.compiler.costs.methods.tile_cost import kinds_of, tile_costs_of
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
@@ -223,7 +223,7 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_PACK_ROWS", str((board.costs or board.isa.costs).pack_rows)),
         ("EK_F32_FAR_BYTES", str(far_bytes(board))),
-        ("EK_F32_STRIPS_APART", str((board.costs or board.isa.costs).strips_apart)),
+        ("EK_F32_STRIP_ROWS", str(strip_rows(board))),
         ("EK_F32_LINE_TILE", str(int(board.in_order))),
         ("EK_F32_COSTS", costed("f32")),
         ("EK_I8_COSTS", costed("s8")),

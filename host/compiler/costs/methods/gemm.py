@@ -132,15 +132,15 @@ def analytic_method(
        is larger than L2; on cores with `pack_rows` also if twice that many use it and it is larger
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
        it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
-       beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several panels
-       (and A 8 rows, where vectors have more than four lanes), its rows are a multiple of
-       `strips_apart` bytes apart, and there is one thread: in strips that fill a quarter of L2, but
-       have at least 128 columns, and are at most 320 deep. Cores in order then take the tile that
-       is one line wide. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
-       and B is larger than half of L2, panels are at most 128 deep; at most 32, the number of rows
-       that the prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is
-       large and A has enough rows (`copies_panels`), each panel is packed right before it is
-       multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
+       beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
+       panels, A has 8 rows (1 or more on cores with `packs_all` and vectors of four lanes), and
+       there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
+       are at most 320 deep. Cores in order then take the tile that is one line wide. If a core is
+       slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
+       panels are at most 128 deep; at most 32, the number of rows that the prefetcher follows, if
+       at most 3 tiles share them and B is larger than L2. If B is large and A has enough rows
+       (`copies_panels`), each panel is packed right before it is multiplied, and fills 3/4 of L1:
+       nc is one panel, or four for each of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -251,10 +251,15 @@ def _packs_strips_of_floats(
     if dtype != "f32" or packed == "b" or threads > 1:
         return False
     several = shape.n > tile[1] and tile[1] % board.isa.vl == 0
-    several &= board.isa.vl <= STRIP_LANES or shape.m >= STRIP_ROWS
-    row, far = BYTES[dtype] * shape.n, far_bytes(board)
-    apart = row % (board.costs or board.isa.costs).strips_apart == 0
-    return several and apart and far > 0 and row * shape.k >= far
+    far = far_bytes(board)
+    is_far = far > 0 and BYTES[dtype] * shape.n * shape.k >= far
+    return several and is_far and shape.m >= strip_rows(board)
+
+
+def strip_rows(board: BoardProfile) -> int:
+    """Rows of A from which strips of a B beyond the last cache are packed."""
+    all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= STRIP_LANES
+    return 1 if all_pay else STRIP_ROWS
 
 
 def far_bytes(board: BoardProfile) -> int:
