@@ -277,6 +277,12 @@ static int packs_floats(shape s, product p) {
     return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
 
+/* Columns of a strip: a quarter of L2, or for a `flat` one 3/8 or, beyond few rows, all. */
+static int64_t strip_columns(int64_t kc, int64_t n, int flat, int few) {
+    int64_t eighths = flat ? 3 : 2;
+    return flat && !few ? n : eighths * EK_L2_BYTES / 8 / (4 * kc);
+}
+
 static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
     int64_t sharing = is_transposed(s) ? parts(n, s.nr) : parts(m, s.mr);
@@ -291,8 +297,9 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
     int strips = packs_strips_of_floats(s, p, threads),
         packs = strips || !p.f32 || packs_floats(s, p);
+    int flat = strips && EK_F32_LINE_TILE && k > RULE_STRIP_DEPTH, few = m <= RULE_FLAT_ROWS;
     if (strips)
-        depth = least(depth, RULE_STRIP_DEPTH);
+        depth = least(depth, flat && few ? RULE_FLAT_DEPTH : RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
         depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
@@ -304,7 +311,7 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     if (strips)
-        most_columns = most(EK_L2_BYTES / (threads < 2 ? 4 : 2) / (kc * size), RULE_STRIP_COLUMNS);
+        most_columns = most(strip_columns(kc, n, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     return (ek_gemm_method){
         .mc = (int32_t)mc,

@@ -8,6 +8,8 @@ from typing import Literal
 from edgekit.host.compiler.costs.methods.rule import (
     FEW_PANELS,
     FEW_TILES,
+    FLAT_DEPTH,
+    FLAT_ROWS,
     K_STEP,
     LARGEST,
     LEAST_DEPTH,
@@ -135,12 +137,14 @@ def analytic_method(
        beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
        panels, A has 8 rows (1 or more on cores with `packs_all` and vectors of four lanes), and
        there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
-       are at most 320 deep. Cores in order then take the tile that is one line wide. If a core is
-       slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
-       panels are at most 128 deep; at most 32, the number of rows that the prefetcher follows, if
-       at most 3 tiles share them and B is larger than L2. If B is large and A has enough rows
-       (`copies_panels`), each panel is packed right before it is multiplied, and fills 3/4 of L1:
-       nc is one panel, or four for each of several threads.
+       are at most 320 deep. Cores in order then take the tile that is one line wide; for a larger k
+       their prefetchers need longer rows: strips are at most 96 deep and fill 3/8 of L2 for up to
+       64 rows, above they have all columns. If a core is slow at reading f32 panels from separate
+       rows (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at most 32,
+       the number of rows that the prefetcher follows, if at most 3 tiles share them and B is larger
+       than L2. If B is large and A has enough rows (`copies_panels`), each panel is packed right
+       before it is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several
+       threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -206,8 +210,9 @@ def method_of_tile(
         depth = min(depth, most)
     strips = _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
     pack_b = strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    flat = strips and board.in_order and k > STRIP_DEPTH
     if strips:
-        depth = min(depth, STRIP_DEPTH)
+        depth = min(depth, FLAT_DEPTH if flat and m <= FLAT_ROWS else STRIP_DEPTH)
     if not pack_b and packed != "b" and _shares_rows(board, mr, nr, shape):
         depth = min(depth, max(_depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
@@ -217,7 +222,10 @@ def method_of_tile(
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     if strips:
-        nc = _equal_parts(n, max(caches.l2 // 4 // (kc * size), STRIP_COLUMNS), nr)
+        at_once = caches.l2 // 4 // (kc * size)
+        if flat:
+            at_once = caches.l2 * 3 // 8 // (kc * size) if m <= FLAT_ROWS else n
+        nc = _equal_parts(n, max(at_once, STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
