@@ -139,8 +139,8 @@ def test_pruned_layers_and_how_they_run(edgekit: Any, home: Path) -> None:
     assert found[0]["form"] == "pixels" and found[0]["sparse_us"] < found[0]["dense_us"]
     shown = edgekit("inspect", path, "--board", "visionfive2").out.splitlines()
     at = next(i for i, line in enumerate(shown) if line.startswith("pruned layer"))
-    assert shown[at + 1].split()[1:3] == ["dense", "0.12"]
-    assert shown[-1] == "dense          2 layers: this core has no vectors"
+    assert shown[at + 1].split()[1:3] == ["pixels", "0.12"]
+    assert shown[at + 2].split()[1:3] == ["windows", "0.00"]
 
 
 def test_a_caffe_network(edgekit: Any, home: Path) -> None:

@@ -210,7 +210,7 @@ def test_run_takes_and_gives_arrays_by_name(edgekit: Any, home: Path, face_model
 def test_run_refuses_wrong_inputs(edgekit: Any, home: Path, face_model: Path) -> None:
     assert edgekit("deploy", face_model).code == 0
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"wrong": np.zeros((1, 128, 128, 3), np.float32)}, "wrong"),
+        ({name: np.zeros((1, 128, 128, 3), np.float32) for name in ("wrong", "b")}, "wrong"),
         ({"input": np.zeros((1, 3), np.float32)}, "128"),
         ({"input": np.zeros((1, 128, 128, 3), np.complex64)}, "f32"),
         ({"input": np.array([object()])}, "x.npz"),

@@ -102,7 +102,7 @@ def test_the_best_classes_with_their_labels(edgekit: Any, counting: Path, home: 
 @pytest.mark.parametrize(
     ("arrays", "expected"),
     [
-        ({"z": X}, "expected inputs x, found z"),
+        ({"y": X, "z": X}, "expected inputs x, found y, z"),
         ({"x": X[:3]}, "expected f32 [4], found f32 [3]"),
         ({"x": X.astype(complex)}, "not numbers"),
     ],

@@ -21,6 +21,12 @@ EK_INLINE vi vi_mull16(vi acc, vi a, vi b, const int narrow) {
         acc[i % 8 / 2] += x[i] * y[i];
     return acc;
 }
+EK_INLINE vi vi_mull8(vi acc, vi a, vi b) {
+    const arm_bytes x = (arm_bytes)a, y = (arm_bytes)b;
+    for (int i = 0; i < 8; i++)
+        acc[i / 2] += x[i] * y[i];
+    return acc;
+}
 /* Sums that leave 16 bits wrap around, and the result is wrong. */
 EK_INLINE vi_short vi_mlal8(vi_short acc, vi a, vi b, const int high) {
     const arm_bytes x = (arm_bytes)a, y = (arm_bytes)b;

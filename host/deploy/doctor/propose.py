@@ -38,13 +38,13 @@ def propose(found: Probe) -> Proposal | None:
 
 
 def _is_of_a_core(profile: BoardProfile) -> bool:
-    """Whether this is a generic core profile: the most general of its core, or its longer-vector
-    form."""
+    """Whether this is a generic core profile, without facts of a board: the most general of its
+    core, or its longer-vector form."""
     general = (
         profile.core_profile == profile.name
         or profile.vlen_bits > load_board(profile.core_profile).vlen_bits
     )
-    return general and not profile.compatible
+    return general and not profile.compatible and not profile.source
 
 
 def _can_run(profile: BoardProfile, found: Probe) -> bool:

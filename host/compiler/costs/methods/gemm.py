@@ -23,8 +23,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     STREAMS,
     STRIP_COLUMNS,
     STRIP_DEPTH,
-    STRIP_LANES,
-    STRIP_ROWS,
     UNALIGNED,
     WIDE,
 )
@@ -41,6 +39,8 @@ from edgekit.kb.targets.board import BoardProfile, Caches, caches_of, last_cache
 from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
+
+_STRIP_LANES, _STRIP_ROWS = 4, 8  # rows from which strips pay, always where lanes are few
 
 
 @dataclass(frozen=True, order=True)
@@ -266,8 +266,8 @@ def _packs_strips_of_floats(
 
 def strip_rows(board: BoardProfile) -> int:
     """Rows of A from which strips of a B beyond the last cache are packed."""
-    all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= STRIP_LANES
-    return 1 if all_pay else STRIP_ROWS
+    all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= _STRIP_LANES
+    return 1 if all_pay else _STRIP_ROWS
 
 
 def far_bytes(board: BoardProfile) -> int:

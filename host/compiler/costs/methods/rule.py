@@ -25,7 +25,6 @@ LEAST_DEPTH = 64  # of kc if rows of B in place share cache sets
 UNALIGNED = 60  # bytes that an unaligned row occupies beyond its own, on average
 STRIP_DEPTH = 320  # of kc if strips of a B beyond the last cache are packed
 FLAT_DEPTH, FLAT_ROWS = 96, 64  # of kc, and most rows, if cores in order read strips of deep ones
-STRIP_LANES, STRIP_ROWS = 4, 8  # rows from which that pays, always where lanes are few
 MANY_PASSES = 6  # times `pack_rows` from which packing pays though L1 holds B
 FEW_TILES, STREAMS = 3, 32  # kc if no more than this many tiles share them
 PANELS_EACH = 4  # panels of B that a thread copies and multiplies between barriers
