@@ -277,10 +277,12 @@ static int packs_floats(shape s, product p) {
     return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
 
-/* Columns of a strip: a quarter of L2, or for a `flat` one 3/8 or, beyond few rows, all. */
-static int64_t strip_columns(int64_t kc, int64_t n, int flat, int few) {
-    int64_t eighths = flat ? 3 : 2;
-    return flat && !few ? n : eighths * EK_L2_BYTES / 8 / (4 * kc);
+/* Columns of a strip: a quarter of L2, or for a `flat` one 3/8 or, beyond few rows, half of L3. */
+static int64_t strip_columns(int64_t kc, int flat, int few) {
+    int64_t bytes = !flat ? EK_L2_BYTES / 4
+                    : few ? (int64_t)EK_L2_BYTES * 3 / 8
+                          : (int64_t)EK_L3_BYTES / 2;
+    return bytes / (4 * kc);
 }
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
@@ -311,7 +313,7 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     if (strips)
-        most_columns = most(strip_columns(kc, n, flat, few), RULE_STRIP_COLUMNS);
+        most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     return (ek_gemm_method){
         .mc = (int32_t)mc,

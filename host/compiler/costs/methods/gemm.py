@@ -139,9 +139,9 @@ def analytic_method(
        there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
        are at most 320 deep. Cores in order then take the tile that is one line wide; for a larger k
        their prefetchers need longer rows: strips are at most 96 deep and fill 3/8 of L2 for up to
-       64 rows, above they have all columns. If a core is slow at reading f32 panels from separate
-       rows (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at most 32,
-       the number of rows that the prefetcher follows, if at most 3 tiles share them and B is larger
+       64 rows, above half of L3. If a core is slow at reading f32 panels from separate rows
+       (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at most 32, the
+       number of rows that the prefetcher follows, if at most 3 tiles share them and B is larger
        than L2. If B is large and A has enough rows (`copies_panels`), each panel is packed right
        before it is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several
        threads.
@@ -222,10 +222,10 @@ def method_of_tile(
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     if strips:
-        at_once = caches.l2 // 4 // (kc * size)
+        bytes_at_once = caches.l2 // 4
         if flat:
-            at_once = caches.l2 * 3 // 8 // (kc * size) if m <= FLAT_ROWS else n
-        nc = _equal_parts(n, max(at_once, STRIP_COLUMNS), nr)
+            bytes_at_once = caches.l2 * 3 // 8 if m <= FLAT_ROWS else caches.l3 // 2
+        nc = _equal_parts(n, max(bytes_at_once // (kc * size), STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
