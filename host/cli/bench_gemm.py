@@ -20,12 +20,14 @@ from edgekit.host.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
     from edgekit.host.deploy.board import Board
-    from edgekit.host.lab.bench.gemm import Dtype
+    from edgekit.host.lab.bench.gemm import CaseResult, Dtype, GemmPeers
     from edgekit.host.lab.bench.gemm_cases import GemmCase
     from edgekit.host.lab.bench.gemm_report import GemmReport
     from edgekit.host.lab.tune.tuner import Measurer
     from edgekit.host.simulator.target import SimulatedCore
+    from edgekit.kb.targets.board import BoardProfile
 
 _HERE = "local"
 _EMULATED_RANDOM = 40  # number of products; each takes seconds there, or in an estimate
@@ -140,12 +142,10 @@ def _measure_gemm(
     seed: int | None,
 ) -> GemmReport:
     from edgekit.device.runtime.arrays.find import find_library
-    from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import counting
     from edgekit.host.compiler.tables.gemm import table_of
-    from edgekit.host.lab.bench.gemm import compare_with_peers, measure_cases
+    from edgekit.host.lab.bench.gemm import measure_cases
     from edgekit.host.lab.bench.gemm_lookup import lookup_speed
-    from edgekit.host.lab.bench.gemm_on_core import compare_on_core, unpacked_seconds
     from edgekit.host.lab.bench.gemm_regret import (
         REGRET_COUNT,
         REGRET_SEED,
@@ -175,12 +175,7 @@ def _measure_gemm(
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
     if peers:
-        with counting("products timed against peers") as tell:
-            if isinstance(where, SimulatedCore):
-                ours = partial(unpacked_seconds, where, table, threads)
-                results, found = compare_on_core(results, where, ours, threads, tell, note)
-            else:
-                results, found = compare_with_peers(results, profile, threads, tell)
+        results, found = _with_peers(results, where, profile, table, threads)
     searched = None
     if regret:
         count = _EMULATED_REGRET if limit else REGRET_COUNT
@@ -203,6 +198,27 @@ def _measure_gemm(
         lookup=lookup_speed(library, blob) if library and blob else None,
         regret=searched,
     )
+
+
+def _with_peers(
+    results: list[CaseResult],
+    where: Board | SimulatedCore,
+    profile: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+) -> tuple[list[CaseResult], GemmPeers]:
+    """The results beside other libraries, which are timed here or estimated for a core."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import counting
+    from edgekit.host.lab.bench.gemm import compare_with_peers
+    from edgekit.host.lab.bench.gemm_on_core import compare_on_core, unpacked_seconds
+    from edgekit.host.simulator.target import SimulatedCore
+
+    with counting("products timed against peers") as tell:
+        if isinstance(where, SimulatedCore):
+            ours = partial(unpacked_seconds, where, table, threads)
+            return compare_on_core(results, where, ours, threads, tell, note)
+        return compare_with_peers(results, profile, threads, tell)
 
 
 def _filter_cases(cases: list[GemmCase], most_operations: int | None) -> list[GemmCase]:

@@ -69,7 +69,7 @@ def compare_on_core(
             on_case(i + 1, len(results))
     except EdgekitError as failure:
         return list(results), GemmPeers({}, {_NAME: str(failure)})
-    return found, GemmPeers({_NAME: f"of NumPy {version}"}, {})
+    return found, GemmPeers({_NAME: f"of NumPy {version}; nothing is packed ahead"}, {})
 
 
 def _beside(result: CaseResult, seconds: float, ours: float) -> CaseResult:

@@ -40,6 +40,7 @@ from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
 
+_LINE_COLUMNS = LINE // BYTES["f32"]
 _STRIP_LANES, _STRIP_ROWS = 4, 8  # rows from which strips pay, always where lanes are few
 
 
@@ -135,16 +136,15 @@ def analytic_method(
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
        it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
        beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
-       panels, A has 8 rows (1 or more on cores with `packs_all` and vectors of four lanes), and
-       there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
-       are at most 320 deep. Cores in order then take the tile that is one line wide; for a larger k
-       their prefetchers need longer rows: strips are at most 96 deep and fill 3/8 of L2 for up to
-       64 rows, above half of L3. If a core is slow at reading f32 panels from separate rows
-       (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at most 32, the
-       number of rows that the prefetcher follows, if at most 3 tiles share them and B is larger
-       than L2. If B is large and A has enough rows (`copies_panels`), each panel is packed right
-       before it is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several
-       threads.
+       panels, A has 8 rows (1 with `packs_all` and four lanes), and there is one thread: in strips
+       that fill a quarter of L2, but have at least 128 columns, and are at most 320 deep. On cores
+       in order, tiles are then one line wide and, for a larger k, strips at most 96 deep, in 3/8 of
+       L2 for up to 64 rows, else in half of L3. If a core is slow at reading f32 panels from
+       separate rows (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at
+       most 32, the number of rows that the prefetcher follows, if at most 3 tiles share them and B
+       is larger than L2. If B is large and A has enough rows (`copies_panels`), each panel is
+       packed right before it is multiplied, and fills 3/4 of L1: nc is one panel, or four for each
+       of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -152,27 +152,25 @@ def analytic_method(
        nc is as for f32, since each block has two barriers.
     """
     m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
-    vl = board.isa.vl
+    whole, wide = GemmShape(m, k, n), WIDE * board.isa.vl
     if n == 1 and (dtype == "f32" or packed != "b"):
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=WIDE * vl, nr=1, split="m")
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=WIDE * vl, split="n")
-    whole = GemmShape(m, k, n)
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=wide, split="n")
     choices = choices_of(board, whole, dtype, packed)
 
     def cost(tile: tuple[int, int]) -> int:
         alone = tile_cost(board, *tile, whole, dtype, packed)
         if threads == 1:
             return alone
-        rows, panels = parts(m, tile[0]), parts(n, tile[1])
-        tiles = rows if _select_split(board, tile, whole, dtype, threads, packed) == "m" else panels
+        by_rows = _select_split(board, tile, whole, dtype, threads, packed) == "m"
+        tiles = parts(m, tile[0]) if by_rows else parts(n, tile[1])
         return alone // tiles * parts(tiles, threads)
 
-    mr, nr = min(choices, key=cost)
-    if board.in_order and _packs_strips_of_floats(board, (mr, nr), whole, dtype, threads, packed):
-        line = LINE // BYTES["f32"]
-        mr, nr = next((tile for tile in choices if tile[1] == line), (mr, nr))
-    return method_of_tile(board, mr, nr, whole, dtype, threads, packed)
+    best = min(choices, key=cost)
+    if board.in_order and _packs_strips_of_floats(board, best, whole, dtype, threads, packed):
+        best = next((tile for tile in choices if tile[1] == _LINE_COLUMNS), best)
+    return method_of_tile(board, *best, whole, dtype, threads, packed)
 
 
 def choices_of(
