@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile net.prototxt",
             "edgekit compile llm.gguf --context 1024",
             "edgekit compile SmolLM2-135M-Instruct/ -o smollm2.gguf  # a folder of Hugging Face",
-            "edgekit compile program.pt2        # of torch.export; fetches PyTorch once",
+            "edgekit compile program.pt2        # of torch.export or torch.jit; fetches PyTorch",
             "edgekit compile network.py:make --input-shape x=1,3,224,224 -o network.onnx",
             "edgekit compile codec.tflite --signature encode",
             "edgekit compile model.tflite --samples samples.npz",

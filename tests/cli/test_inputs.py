@@ -34,7 +34,7 @@ def _zip(*names: str) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in names:
-            archive.writestr(name, "content")
+            archive.writestr(zipfile.ZipInfo(name), "content")  # the same at any time
     return content.getvalue()
 
 
@@ -49,12 +49,33 @@ def _zip(*names: str) -> bytes:
         ("cut.safetensors", b"\2\0\0\0", "as none named .safetensors does"),
         ("net.py", b"import torch", "edgekit compile FILE.py:FUNCTION"),
         ("hub/pytorch_model.bin", b"\x80\2", "weights without their network"),
+        ("pytorch_model.bin", b"\x80\2", "save them as safetensors"),
+        ("script.jit", _zip("net/data.pkl", "net/version"), "edgekit compile FILE.py:FUNCTION"),
         ("net.h5", b"\x89HDF\r\n\x1a\n", "from_keras_model"),
         ("net.keras", _zip("config.json", "model.weights.h5"), "from_keras_model"),
         ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),
         ("saved/saved_model.pb", b"\x08\x01", "from_saved_model"),
         ("w.safetensors", b"\2\0\0\0\0\0\0\0{}", "weights without their network"),
         ("net.mlmodel", b"\x08\4\x12\3abc", "a model for Core ML"),
+        ("net.mlpackage/Manifest.json", b"{}", "a model for Core ML"),
+        ("net.engine", b"ftrt", "a model for TensorRT"),
+        ("net.mnn", b"\x1c", "a model for MNN"),
+        ("net.pte", _zip("program"), "a model for ExecuTorch"),
+        ("net.param", b"7767517\n", "a model for ncnn"),
+        ("ncnn/net.param", b"7767517\n", "a folder with net.param, a model for ncnn"),
+        ("net.xml", b"<?xml", "a model for OpenVINO"),
+        ("net.pdmodel", b"\n\xf4", "paddle2onnx"),
+        ("paddle/inference.pdiparams", b"\0", "paddle2onnx"),
+        ("inference.json", b'{"base_code":{"magic":"pir"}}', "paddle2onnx"),
+        ("net.caffemodel", b"\n\3net", "net.caffemodel: expected the network's text"),
+        ("net.ckpt.data-00000-of-00001", b"\0", "a TensorFlow checkpoint"),
+        ("tf/net.ckpt.index", b"\0", "a TensorFlow checkpoint"),
+        ("booster.ubj", b"{L", "convert_xgboost"),
+        ("booster.txt", b"tree\nversion=v4\n", "convert_lightgbm"),
+        ("net.tar.gz", b"\x1f\x8b\x08", "an archive; unpack it and name the model inside"),
+        ("net.tar", b"net.onnx\0", "an archive; unpack it and name the model inside"),
+        ("empty.zip", _zip("README"), "an archive; unpack it and name the model inside"),
+        ("cut.zip", _zip("README")[:30], "an archive that is cut or damaged"),
         ("svm.joblib", b"\x80\4\x95", "skl2onnx"),
         ("models.zip", _zip("a/m.onnx", "README"), "an archive with a/m.onnx"),
         ("models/m.onnx", b"\x08\4", "a folder with m.onnx; name the model"),
@@ -74,6 +95,16 @@ def test_a_file_of_another_kind_is_recognized(
     assert advice in done.complaint
 
 
+def test_a_file_in_a_folder_of_another_format_is_recognized(edgekit: Any, home: Path) -> None:
+    for name in ("saved_model.pb", "net.xml", "net.bin"):
+        (home / "other").mkdir(exist_ok=True)
+        (home / "other" / name).write_bytes(b"\x08\1\x12")
+    assert "from_saved_model" in edgekit("inspect", "other/saved_model.pb").complaint
+    assert "weights of a model for OpenVINO" in edgekit("inspect", "other/net.bin").complaint
+    (home / "other" / "saved_model.pb").unlink()
+    assert "a folder with net.xml, a model for OpenVINO" in edgekit("inspect", "other").complaint
+
+
 def test_what_a_checkpoint_is_does_not_depend_on_its_size(edgekit: Any, home: Path) -> None:
     with (home / "big.pth").open("wb") as file:
         file.write(b"\x80\2}q")
@@ -91,6 +122,9 @@ def test_other_commands_say_what_converts_a_program_of_pytorch(edgekit: Any, hom
     (home / "net.pt2").write_bytes(_zip("net/models/model.json", "net/byteorder"))
     said = edgekit("inspect", "net.pt2").complaint
     assert "a program of torch.export; convert it: edgekit compile FILE.pt2 -o model.onnx" in said
+    (home / "net.pt").write_bytes(_zip("net/data.pkl", "net/code/__torch__.py"))
+    said = edgekit("inspect", "net.pt").complaint
+    assert "a program of TorchScript; convert it: edgekit compile FILE.pt --input-shape" in said
 
 
 @pytest.mark.parametrize("command", [["compile"], ["deploy"]], ids=lambda c: c[0])

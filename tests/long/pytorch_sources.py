@@ -1,4 +1,4 @@
-"""Compiles networks straight from PyTorch: a program, a factory, folders of Hugging Face.
+"""Compiles networks straight from PyTorch: programs, a factory, folders of Hugging Face.
 
     python -m tests.long.pytorch_sources [FOLDER]
 
@@ -46,6 +46,13 @@ _WRITERS = {
     "program.pt2": """
 import sys, torch; sys.path.insert(0, sys.argv[1]); from net import Net
 torch.export.save(torch.export.export(Net().eval(), (torch.zeros(1, 3, 16, 16),)), sys.argv[2])
+""",
+    "script.pt": """
+import sys, torch; sys.path.insert(0, sys.argv[1]); from net import Net
+class Classes(Net):
+    def forward(self, image):
+        return super().forward(image)["classes"]
+torch.jit.trace(Classes().eval(), torch.zeros(1, 3, 16, 16)).save(sys.argv[2])
 """,
     "bert": """
 import sys, transformers as t
@@ -110,7 +117,7 @@ def _write(name: str, folder: Path) -> None:
 def _export(name: str, folder: Path) -> exports.Exported:
     source = torch_source(str(folder / name))
     assert source is not None
-    shapes = {"image": (1, 3, 16, 16)} if name.startswith("net.py") else {}
+    shapes = {"image": (1, 3, 16, 16)} if name.startswith(("net.py", "script")) else {}
     with tempfile.TemporaryDirectory() as out:
         return exports.export(source, shapes, Path(out), print)
 

@@ -91,8 +91,8 @@ def caffe_files(path: Path) -> tuple[Path, Path | None]:
         found = _find_sibling(path, stem, _CAFFE_NETWORKS)
         if found is None:
             raise InputError(
-                f"expected the network's text next to its weights ({stem}.prototxt), found none; "
-                "fetch it as well"
+                f"{path.name}: expected the network's text next to its weights "
+                f"({stem}.prototxt), found none; fetch it as well"
             )
         return found, path
     stem = path.name.removesuffix(".txt").removesuffix(".prototxt")
@@ -110,7 +110,7 @@ def _find_sibling(path: Path, stem: str, endings: tuple[str, ...]) -> Path | Non
     others = [p for p in siblings if p.name.endswith(endings) and p.is_file()]
     if len(others) > 1:
         raise InputError(
-            f"expected {stem}{endings[0]} next to it, or one {endings[0]} file, found "
+            f"{path.name}: expected {stem}{endings[0]} next to it, or one {endings[0]} file, found "
             f"{len(others)}: {', '.join(shown_name(p.name) for p in others[:3])}; "
             "give the two that belong together the same name"
         )

@@ -29,6 +29,8 @@ from edgekit.host.errors import InputError
 
 _WORKER = Path(__file__).with_name("worker.py")
 _SECONDS = 1800
+_SECONDS_TO_END = 5
+_MEMORY_SHARE = 0.75  # of what is available; other programs need the rest
 _LEAST_COSINE = 0.999
 # The build for CPUs is a tenth of the other one; not every index has it.
 _TORCH = (("torch==2.13.0+cpu",), ("torch>=2.6",))
@@ -106,7 +108,7 @@ def _run_worker(python: str, source: TorchSource, shapes: Shapes, folder: Path) 
         "shapes": {name: list(shape) for name, shape in shapes.items()},
         "folder": str(folder.resolve()),
         "cpu_seconds": 2 * _SECONDS,
-        "memory_bytes": memory_bytes().available,
+        "memory_bytes": int((memory_bytes().available or 0) * _MEMORY_SHARE) or None,
     }
     request.write_text(json.dumps(content))
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
@@ -124,10 +126,18 @@ def _run_worker(python: str, source: TorchSource, shapes: Shapes, folder: Path) 
     except subprocess.TimeoutExpired:
         raise InputError(f"{source.path}: expected an export within {_SECONDS} s") from None
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what the network started
-        process.wait()
+        _end(process)
     return _read_answer(source, answer, code)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the worker, which first ends what the network started."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_SECONDS_TO_END)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _read_answer(source: TorchSource, answer: Path, code: int) -> str:
@@ -141,6 +151,8 @@ def _read_answer(source: TorchSource, answer: Path, code: int) -> str:
         ) from None
     if "error" in found:
         what = one_line(str(found["error"]))[:400].rstrip(": ")
+        if what == "MemoryError":
+            what += f"; it may use {_MEMORY_SHARE:.0%} of the free memory, so end other programs"
         raise InputError(f"{source.path}: PyTorch: {what}")
     return str(found["torch"])
 

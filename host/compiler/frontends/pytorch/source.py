@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgekit.host.compiler.frontends.foreign import PROGRAM, foreign_format, is_safetensors
+from edgekit.host.compiler.frontends.foreign import PROGRAM, SCRIPT, foreign_format, is_safetensors
 from edgekit.host.errors import InputError
 
 _FACTORY = re.compile(r"(.+\.py):([A-Za-z_][A-Za-z0-9_]*)")
 
+_SCRIPTS = (".pt", ".pth", ".ptl", ".jit", ".torchscript")
+
 
 @dataclass(frozen=True)
 class TorchSource:
-    """A program of torch.export, a factory in a Python file, or a folder of Hugging Face."""
+    """A program of torch.export or TorchScript, a factory in a Python file, or a folder of
+    Hugging Face."""
 
-    kind: Literal["program", "module", "folder"]
+    kind: Literal["program", "script", "module", "folder"]
     path: Path
     factory: str = ""
 
@@ -31,7 +34,7 @@ class TorchSource:
     @property
     def needs(self) -> str:
         """The library besides PyTorch that defines the network; empty if there is none."""
-        if self.kind == "program":
+        if self.kind in ("program", "script"):
             return ""
         if self.kind == "module":
             return _imported(self.path)
@@ -76,6 +79,8 @@ def torch_source(text: str) -> TorchSource | None:
         if (other := foreign_format(path)) != PROGRAM:
             raise InputError(f"{path}: expected a program of torch.export, found {other}")
         return TorchSource("program", path)
+    if path.suffix in _SCRIPTS and path.is_file() and foreign_format(path) == SCRIPT:
+        return TorchSource("script", path)
     weights = sorted(path.glob("*.safetensors")) if path.is_dir() else []
     if weights and (path / "config.json").is_file():
         for each in weights:

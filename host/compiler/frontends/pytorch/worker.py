@@ -4,17 +4,21 @@
 
 The request names the source and where to write model.onnx and values.npz, with the inputs that were
 computed, in0, in1, …, and PyTorch's outputs, out0, out1, …. The answer is {"error": TEXT}, or the
-version of PyTorch. What the network prints goes to stderr.
+version of PyTorch. What the network prints goes to stderr. A second process does the work; the
+first one waits for it, or for SIGTERM, and ends what the network left running.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import inspect
 import json
 import os
+import re
 import resource
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +28,8 @@ _OPSET = 18
 _LARGEST_FILE = 8 << 30
 _WORDS = ("ids", "mask", "positions")  # ends of names of integer inputs
 _TEXT_LENGTH = 128
+_COLORS = re.compile("\x1b\\[[0-9;]*m")
+_PR_SET_CHILD_SUBREAPER = 36
 _ON_TORCHVISION = ("timm", "torchvision", "transformers")
 
 
@@ -49,6 +55,9 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
         if program.example_inputs is None:
             raise ValueError("expected a program with example inputs, found none; export it again")
         return program, *program.example_inputs
+    if request["kind"] == "script":
+        script = torch.jit.load(source, map_location="cpu").eval()
+        return script, (), _inputs_of(script, shapes)
     if request["kind"] == "folder":
         module, inputs = _despite_torchvision(lambda: _from_folder(Path(source), shapes))
         return module.eval(), (), inputs
@@ -147,12 +156,8 @@ def _inputs_of(module: Any, shapes: dict[str, list[int]]) -> dict[str, Any]:
     """Random inputs of these shapes, by the names of the module's parameters."""
     import torch
 
-    taken = [
-        p
-        for p in inspect.signature(module.forward).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    known = [p.name for p in taken]
+    needed = _parameters(module)
+    known = list(needed)
     if not shapes:
         raise ValueError(f"expected --input-shape {known[0] if known else 'x'}=1,…, found none")
     wrong = next((name for name in shapes if name not in known), None)
@@ -160,12 +165,23 @@ def _inputs_of(module: Any, shapes: dict[str, list[int]]) -> dict[str, Any]:
         shapes = {known[0]: shapes[wrong]}
     elif wrong is not None:
         raise ValueError(f"--input-shape: expected one of {', '.join(known)}, found {wrong}")
-    lacking = next((p.name for p in taken if p.default is p.empty and p.name not in shapes), None)
+    lacking = next((name for name in known if needed[name] and name not in shapes), None)
     if lacking is not None:
         raise ValueError(f"expected --input-shape {lacking}=…, too, found none")
     return {
         name: torch.randint(0, 2, shape) if name.endswith(_WORDS) else torch.randn(shape)
         for name, shape in shapes.items()
+    }
+
+
+def _parameters(module: Any) -> dict[str, bool]:
+    """The parameters of a module by name, and whether a call needs them."""
+    if hasattr(module.forward, "schema"):  # TorchScript
+        return {a.name: not a.has_default_value() for a in module.forward.schema.arguments[1:]}
+    return {
+        p.name: p.default is p.empty
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }
 
 
@@ -192,9 +208,10 @@ def _export(request: dict[str, Any]) -> str:
         run = network.module() if is_program else network
         outputs = _tensors(run(*places, **names))
         given = {} if is_program else {"args": places, "kwargs": names}
+        is_script = isinstance(network, torch.jit.ScriptModule)  # the new exporter takes none
         torch.onnx.export(
-            network, **given, f=str(folder / "model.onnx"), dynamo=True, opset_version=_OPSET,
-            external_data=False, verbose=False,
+            network, **given, f=str(folder / "model.onnx"), dynamo=not is_script,
+            opset_version=_OPSET, external_data=False, verbose=False,
         )  # fmt: skip
     inputs = _tensors([*places, *names.values()])
     arrays = {f"in{i}": t.detach().cpu().numpy() for i, t in enumerate(inputs)}
@@ -204,16 +221,58 @@ def _export(request: dict[str, Any]) -> str:
 
 
 def main(request_file: str, answer_file: str) -> None:
-    """Answers one request."""
-    answer = os.open(answer_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(2, 1)
+    """Answers one request, and ends as the process that did so."""
     request = json.loads(Path(request_file).read_text())
     _limit(request["cpu_seconds"], request["memory_bytes"])
+    with contextlib.suppress(OSError, AttributeError):  # only Linux gives orphans to this process
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if child == 0:
+        _answer(request, answer_file)
+        os._exit(0)
+    signal.signal(signal.SIGTERM, lambda *_: _kill(child))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _end_children()
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _answer(request: dict[str, Any], answer_file: str) -> None:
+    answer = os.open(answer_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(2, 1)
     try:
         found = {"torch": _export(request)}
     except BaseException as error:  # whatever the network raises, also SystemExit
-        found = {"error": f"{type(error).__name__}: {error}"}
+        found = {"error": _said(error)}
     os.write(answer, json.dumps(found).encode())
+
+
+def _said(error: BaseException) -> str:
+    """The error, or what made the exporter fail, whose own text is advice on PyTorch."""
+    if type(error).__module__.startswith("torch.onnx") and error.__cause__ is not None:
+        error = error.__cause__
+    return _COLORS.sub("", f"{type(error).__name__}: {error}")
+
+
+def _end_children() -> None:
+    """Kills the children of this process, which are all processes whose parents have ended."""
+    while True:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended
+                if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                    _kill(int(stat.parent.name))
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":

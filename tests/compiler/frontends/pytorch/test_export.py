@@ -121,15 +121,18 @@ def test_other_outputs_than_those_of_pytorch_are_refused(
 def test_sources_are_recognized(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "p.pt2", "w") as archive:
         archive.writestr("p/models/model.json", "{}")
+    with zipfile.ZipFile(tmp_path / "s.jit", "w") as archive:
+        archive.writestr("s/code/__torch__.py", "")
     folder = tmp_path / "bert"
     folder.mkdir()
     assert torch_source(str(folder)) is None
     (folder / "config.json").write_text('{"architectures": ["BertModel"]}')
     assert torch_source(str(folder)) is None
     (folder / "model.safetensors").write_bytes(SAFETENSORS)
-    found = [torch_source(str(path)) for path in (tmp_path / "p.pt2", folder)]
+    found = [torch_source(str(path)) for path in (tmp_path / "p.pt2", tmp_path / "s.jit", folder)]
     assert [each and (each.kind, each.needs, each.name) for each in found] == [
         ("program", "", "p"),
+        ("script", "", "s"),
         ("folder", "transformers", "bert"),
     ]
     (folder / "config.json").write_text('{"architecture": "resnet18"}')

@@ -1,0 +1,115 @@
+"""What the process does that loads a network, with a module in the place of PyTorch that is empty
+but for two names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.compiler.frontends.pytorch.export import _WORKER
+
+_TORCH = "class nn:\n    class Module: ...\ndef manual_seed(n): ...\n"
+_FACTORIES = """
+import os, time
+def note(name):
+    with open(os.path.join(os.path.dirname(__file__), name), "w") as file:
+        file.write(str(os.getpid()))
+def leaves():
+    os._exit(0)
+def dies():
+    os.kill(os.getpid(), 11)
+def prints():
+    print("words", flush=True)
+    os.write(1, b"bytes")
+def grows():
+    bytearray(1 << 40)
+def loops():
+    note("started")
+    while True: pass
+def leaves_a_daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            note("daemon")
+            time.sleep(600)
+        os._exit(0)
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), "daemon")): pass
+"""
+
+Start = Callable[[str], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """start(factory): the worker, which is asked to export what this function makes."""
+    (tmp_path / "torch.py").write_text(_TORCH)
+    (tmp_path / "net.py").write_text(_FACTORIES)
+
+    def start(factory: str) -> subprocess.Popen[bytes]:
+        request = {
+            "kind": "module",
+            "source": str(tmp_path / "net.py"),
+            "factory": factory,
+            "shapes": {},
+            "folder": str(tmp_path),
+            "cpu_seconds": 60,
+            "memory_bytes": 1 << 32,
+        }
+        (tmp_path / "request.json").write_text(json.dumps(request))
+        return subprocess.Popen(
+            [sys.executable, "-B", str(_WORKER), tmp_path / "request.json", tmp_path / "answer"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+
+    return start
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("factory", "code", "answer"),
+    [
+        ("leaves", 0, ""),
+        ("dies", -signal.SIGSEGV, ""),
+        ("prints", 0, "expected a torch.nn.Module"),
+        ("grows", 0, "MemoryError"),
+        ("leaves_a_daemon", 0, "expected a torch.nn.Module"),
+    ],
+)
+def test_what_a_network_does_stays_in_the_process(
+    start: Start, tmp_path: Path, factory: str, code: int, answer: str
+) -> None:
+    process = start(factory)
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (code, b"")
+    assert answer in (tmp_path / "answer").read_text()
+
+
+def test_a_daemon_of_a_network_ends_with_it(start: Start, tmp_path: Path) -> None:
+    start("leaves_a_daemon").communicate()
+    assert not _is_there(int((tmp_path / "daemon").read_text()))
+
+
+def test_a_network_that_loops_is_ended(start: Start, tmp_path: Path) -> None:
+    process = start("loops")
+    while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not _is_there(int((tmp_path / "started").read_text()))
