@@ -2,7 +2,7 @@
  *
  * A caller maps the weights file read-only, allocates an arena (64-byte aligned; ek_describe gives
  * the size) and, for stateful models, a state block, and calls ek_run. ek_run is re-entrant: two
- * ek_models with different arenas, states and pools may run concurrently. */
+ * ek_models with different arenas and states may run concurrently. */
 #ifndef EK_H
 #define EK_H
 #include <stdint.h>
@@ -45,8 +45,10 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out);
 int ek_bench(const ek_model *m, const void *const *in, void *const *out, long count,
              uint64_t *times);
 
-/* Creates a pool of `threads`, including the caller; NULL if they cannot be started. */
+/* Creates a pool of `threads`, including the caller; NULL if they cannot be started. Any number of
+ * threads may use it at the same time, and models of other libraries with the same layout. */
 ek_pool *ek_pool_create(int threads);
+int ek_pool_layout(void); /* missing in libraries of edgekit 0.1, whose pools have one user */
 void ek_pool_destroy(ek_pool *pool);
 
 #ifdef __cplusplus

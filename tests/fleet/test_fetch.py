@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.push import (
     connect,
 )
 from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.trusted import TrustedMetadata
 from edgekit.device.runtime.errors import (
     DeviceError,
     IncompatibleError,
@@ -266,6 +267,37 @@ def test_mixed_up_metadata_is_refused(place: Fetching, tiny: TinyBundle) -> None
     shutil.copy(metadata / f"{newest - 1}.targets.json", metadata / f"{newest}.targets.json")
     with pytest.raises(TransferError, match=r"targets metadata: expected \d+ bytes with"):
         place.poll()
+
+
+def test_missing_metadata_is_signed_anew_or_later(place: Fetching, tiny: TinyBundle) -> None:
+    place.offer(tiny())
+    metadata = place.folder.path / "metadata"
+    for role in ("timestamp", "snapshot"):  # the server's own roles
+        for file in metadata.glob(f"*{role}.json"):
+            file.unlink()
+    assert place.poll()
+    place.offer(tiny(counter=1))
+    for file in metadata.glob("*targets.json"):
+        file.unlink()
+    with pytest.raises(LaterError, match="found 503 cannot sign now"):
+        place.poll()
+    assert place.current == tiny().manifest.id
+
+
+@pytest.mark.parametrize("role", ["timestamp", "snapshot", "targets"])
+def test_metadata_that_a_server_withholds_is_named(place: Fetching, role: str) -> None:
+    metadata = place.folder.path / "metadata"
+
+    def download(name: str, most: int) -> bytes | None:
+        file = metadata / name
+        return None if role in name or not file.exists() else file.read_bytes()
+
+    place.poll()  # the server signs its own roles
+    folder = place.store.root / "withheld"
+    folder.mkdir()
+    (folder / "root.json").write_bytes((metadata / "1.root.json").read_bytes())
+    with pytest.raises(TransferError, match=rf"{role}.json: expected it on the server, found none"):
+        TrustedMetadata(folder, place.clock).update(download)
 
 
 @pytest.mark.parametrize("clock", [0.0, BEGIN], ids=["1970", "right"])

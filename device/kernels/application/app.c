@@ -16,6 +16,7 @@
 #include "ek.h"
 #include "follow.h"
 #include "placement.h"
+#include "pools.h"
 #include "release_files.h"
 #include "samples.h"
 #include "sd_notify.h"
@@ -34,11 +35,11 @@ typedef struct {
     const char *description;
     void (*reset)(const ek_model *);
     int (*run)(const ek_model *, const void *const *, void *const *);
-    void (*end_pool)(ek_pool *);
     ek_model model;
     ek_placement placement;
-    ek_sampler *sampler; /* NULL: inferences are not sampled */
-    ek_task *task;       /* NULL: unknown */
+    ek_shared_pool *threads; /* NULL: the caller's alone */
+    ek_sampler *sampler;     /* NULL: inferences are not sampled */
+    ek_task *task;           /* NULL: unknown */
 } loaded;
 
 struct ek_app {
@@ -62,14 +63,13 @@ static int fail(char *error, const char *format, ...) {
 static void unload(loaded *l) {
     ek_sampler_close(l->sampler);
     ek_task_close(l->task);
-    if (l->model.pool)
-        l->end_pool(l->model.pool);
+    ek_pool_leave(l->threads);
     free(l->model.arena);
     free(l->model.state);
     if (l->weights)
         munmap(l->weights, l->weights_bytes);
     if (l->library)
-        dlclose(l->library);
+        ek_pool_unload(l->library);
     memset(l, 0, sizeof *l);
 }
 
@@ -112,8 +112,7 @@ static int open_library(loaded *l, const ek_release_files *files, const char *na
     l->reset = (void (*)(const ek_model *))dlsym(l->library, "ek_reset");
     l->run =
         (int (*)(const ek_model *, const void *const *, void *const *))dlsym(l->library, "ek_run");
-    l->end_pool = (void (*)(ek_pool *))dlsym(l->library, "ek_pool_destroy");
-    if (!describe || !l->reset || !l->run || !l->end_pool)
+    if (!describe || !l->reset || !l->run || !dlsym(l->library, "ek_pool_destroy"))
         return fail(error, "model.so: expected the functions of ek.h, found fewer");
     l->description = describe();
     return 1;
@@ -132,18 +131,6 @@ static size_t operators_of(const char *description) {
     for (; at; at = ek_json_next(at))
         ++count;
     return count;
-}
-
-static void start_pool(loaded *l) {
-    const ek_placement *p = &l->placement;
-    ek_pool *(*start)(int) = (ek_pool * (*)(int)) dlsym(l->library, "ek_pool_create");
-    cpu_set_t before;
-    if (p->threads < 2 || !start)
-        return;
-    int went = p->pinned && ek_go_to(&p->workers, &before);
-    l->model.pool = start(p->threads);
-    if (went)
-        ek_go_back(&before);
 }
 
 /* Loads what ek_files_open verified. Returns the variant's number, or -1. */
@@ -184,7 +171,10 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
         l->placement = ek_placement_of(app->root, id);
     else
         l->placement.threads = app->threads;
-    start_pool(l);
+    if (l->placement.threads > 1)
+        l->threads = ek_pool_share(l->library, &l->placement);
+    if (l->threads)
+        l->model.pool = ek_pool_of(l->threads);
     if (!l->model.arena || !l->model.state || (l->placement.threads > 1 && !l->model.pool)) {
         unload(l);
         return fail(error, "release %s: expected memory and threads, found too few; free some", id);

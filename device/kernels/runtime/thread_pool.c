@@ -1,4 +1,4 @@
-/* Worker threads of one model.
+/* Worker threads of the models of a process.
  *
  * Every thread has a share of the tasks, the same part of the range in every job, so that its
  * output of one operator is in its core's cache for the next. It processes its share in small
@@ -8,7 +8,10 @@
  * operator follows within microseconds, then sleep.
  *
  * Linux may schedule a worker on the caller's core although another is idle, and leave it there for
- * milliseconds. So workers that slept or are late are kept off the caller's core. */
+ * milliseconds. So workers that slept or are late are kept off the caller's core.
+ *
+ * Several threads may share a pool, also through different libraries of the same EK_POOL_LAYOUT:
+ * while it works for one, the others compute alone. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -20,6 +23,7 @@
 #define PIECES_PER_THREAD 8
 #define SPINS 4000          /* tens of microseconds */
 #define STACK_BYTES 1048576 /* kernels use up to 512 KiB of stack for scratch */
+#define EK_POOL_LAYOUT 1    /* bump when the structs or what they mean change */
 #define OPEN 0x10000u       /* state: generation << 32 | OPEN | number of workers inside */
 
 typedef struct {
@@ -44,7 +48,8 @@ struct ek_pool {
     cpu_set_t allowed; /* CPU affinity of the pool's creator; empty: unknown */
     int avoided;       /* core from which workers are kept away, or -1 */
     _Atomic uint64_t state;
-    ek_task task; /* the job; constant while open or any worker is inside */
+    atomic_int taken; /* a thread has a job here */
+    ek_task task;     /* the job; constant while open or any worker is inside */
     const void *args;
     long grain;
 };
@@ -127,8 +132,10 @@ static void *worker(void *arg) {
     }
 }
 
-void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long grain) {
-    if (!p || p->threads < 2 || tasks <= grain) {
+/* Apart from ek_parallel, so that one thread saves no registers for this. */
+static __attribute__((noinline)) void run_job(ek_pool *p, ek_task task, const void *args,
+                                              long tasks, long grain) {
+    if (atomic_exchange_explicit(&p->taken, 1, memory_order_acquire)) {
         task(args, 0, tasks);
         return;
     }
@@ -154,6 +161,14 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
         ek_relax();
         s = atomic_load_explicit(&p->state, memory_order_acquire);
     }
+    atomic_store_explicit(&p->taken, 0, memory_order_release);
+}
+
+void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long grain) {
+    if (!p || p->threads < 2 || tasks <= grain)
+        task(args, 0, tasks);
+    else
+        run_job(p, task, args, tasks, grain);
 }
 
 ek_pool *ek_pool_create(int threads) {
@@ -205,4 +220,8 @@ void ek_pool_destroy(ek_pool *p) {
     free(p->shares);
     free(p->workers);
     free(p);
+}
+
+int ek_pool_layout(void) {
+    return EK_POOL_LAYOUT;
 }

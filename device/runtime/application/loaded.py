@@ -5,7 +5,6 @@ Its open files stay valid even if the release is removed from the disk.
 
 from __future__ import annotations
 
-import _ctypes
 import ctypes
 import functools
 import mmap
@@ -39,9 +38,9 @@ from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.voice import Voice
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
+from edgekit.device.runtime.application.pools import close_library, leave_pool, share_pool
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
 from edgekit.device.runtime.record import replace
-from edgekit.device.runtime.shared_library import start_pool
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.shadow import Shadow
@@ -225,11 +224,11 @@ class _Part:
     def close(self) -> None:
         while self.lanes:
             self.lanes.pop().close()
-        _ctypes.dlclose(self.lib._handle)
+        close_library(self.lib)
 
 
 class _Lane:
-    """The private resources of one inference: arena, state and threads."""
+    """The resources of one inference: its own arena and state, and threads that it shares."""
 
     def __init__(self, part: _Part) -> None:
         memory = part.variant.memory
@@ -237,10 +236,11 @@ class _Lane:
         own = block_of(memory.state_bytes) if part.state is None else part.state
         self._blocks = (block_of(memory.arena_bytes), own)
         self._cores = part.placed.cores
-        with on_cores(part.placed.workers or self._cores):
-            self._pool: Optional[int] = start_pool(part.lib, part.placed.threads)
+        workers = part.placed.workers or self._cores
+        self._pool = share_pool(part.lib, part.placed.threads, workers)
         arena, state = map(address_of, self._blocks)
-        self._model = ModelStruct(part.weights.address, arena, state, self._pool)
+        threads = self._pool and self._pool.address
+        self._model = ModelStruct(part.weights.address, arena, state, threads)
         self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
         self._out = (ctypes.c_void_p * max(len(part.variant.outputs), 1))()
         # One per lane, because a sampler may be used by one thread at a time.
@@ -301,9 +301,8 @@ class _Lane:
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close(wait=False)  # other threads may be waiting for this one
-        if self._pool:
-            self._part.lib.ek_pool_destroy(self._pool)
-            self._pool = None
+        leave_pool(self._pool)
+        self._pool = None
 
 
 def _copies(specs: Sequence[TensorSpec], places: Any) -> List[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.device.runtime.agent.specs import PlacementSpec
+from edgekit.host import compile_model
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from tests.support.c_application import RIGHT, SOURCES, build_program
@@ -24,6 +25,7 @@ from tests.support.toolchains import program_compiler
 pytestmark = pytest.mark.slow
 
 TinyBundle = Callable[..., Bundle]
+MODELS = Path(__file__).parents[3] / "models"
 OTHER = 'TINY_NAME="other"'
 
 
@@ -204,6 +206,22 @@ def test_program_runs_on_as_many_threads_as_the_release_says(
     assert ran(program, board_root)[0] == str(min(2, int(every)))
     device.deploy(tiny(OTHER))  # sets no placement
     assert ran(program, board_root) == ["1", every, "0"]
+
+
+def test_models_of_a_program_share_their_threads(
+    program: Path,
+    board_root: Path,
+    device: Device,
+    trusted: SigningKey,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = compile_model(MODELS / "okay_nabu.tflite", board="local")
+    device.deploy(sign_bundle(model, trusted))
+    monkeypatch.setenv("THREADS", "3")
+    done = subprocess.run(
+        [program, board_root, "again", "again"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["3 3 3"] * 2
 
 
 @pytest.fixture

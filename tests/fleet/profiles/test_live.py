@@ -190,7 +190,7 @@ def test_a_rollback_says_how_it_went(plan: RolloutPlan, program: str, note: str)
 
 @pytest.mark.browser
 @pytest.mark.skipif(find_browser() is None, reason="needs headless Chromium")
-def test_a_person_watches_and_stops(tmp_path: Path) -> None:
+def test_a_person_watches_stops_and_rolls_back(tmp_path: Path) -> None:
     pictures = Path(os.environ.get("EDGEKIT_PICTURES", tmp_path))
     with live(tmp_path) as (server, rollouts, token), running_browser(tmp_path) as browser:
         browser.open(f"https://127.0.0.1:{server.port}/")
@@ -211,6 +211,12 @@ def test_a_person_watches_and_stops(tmp_path: Path) -> None:
         browser.click("button[data-action=stop]")
         until(lambda: browser.texts("article .state") == ["stopped"])
         until(lambda: browser.texts("#answer") == [f"{ID} is stopped\n"])
+        browser.click("button[data-action=rollback]")
+        assert browser.texts("button[data-action=rollback]") == ["Roll back: are you sure?"]
+        assert rollouts.taken_back == []
+        browser.click("button[data-action=rollback]")
+        until(lambda: browser.texts("#answer") == ["they return\n"])
+        assert rollouts.taken_back == [ID]
         rollouts.row = msgspec.structs.replace(rollouts.row, model=HOSTILE)
         until(lambda: HOSTILE in browser.texts("article h3")[0])
         for width, dark in ((360, True), (1280, False)):
