@@ -269,7 +269,9 @@ def test_mixed_up_metadata_is_refused(place: Fetching, tiny: TinyBundle) -> None
         place.poll()
 
 
-def test_missing_metadata_is_signed_anew_or_later(place: Fetching, tiny: TinyBundle) -> None:
+def test_missing_metadata_is_signed_anew_or_later(
+    place: Fetching, tiny: TinyBundle, caplog: pytest.LogCaptureFixture
+) -> None:
     place.offer(tiny())
     metadata = place.folder.path / "metadata"
     for role in ("timestamp", "snapshot"):  # the server's own roles
@@ -281,6 +283,7 @@ def test_missing_metadata_is_signed_anew_or_later(place: Fetching, tiny: TinyBun
         file.unlink()
     with pytest.raises(LaterError, match="found 503 cannot sign now"):
         place.poll()
+    assert "found: ValueError('no targets'); restore the folder from a backup" in caplog.text
     assert place.current == tiny().manifest.id
 
 

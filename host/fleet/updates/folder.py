@@ -316,6 +316,8 @@ class ReleaseFolder:
 
     def _renew(self, always: bool = False) -> None:
         targets, snapshot = self._newest(TARGETS), self._signed(SNAPSHOT)
+        if not targets:
+            raise _damaged(self._metadata, ValueError("no targets"))
         if always or _is_old(snapshot, "targets.json", targets, self._now()):
             sweep(self.path, self._now())
             version = self._newest(SNAPSHOT) + 1
