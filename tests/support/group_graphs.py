@@ -10,7 +10,6 @@ from tests.support.op_graphs import Case, constant, graph_of, tensor
 
 SIDE, CHANNELS = 12, 32  # image size of `pruned_blocks`
 HEIGHT, WIDTH = 40, 28  # usual image size of `expanded_block`
-_SAME = Padding(1, 1, 1, 1)
 
 
 def pruned_blocks(density: float) -> Graph:
@@ -54,10 +53,12 @@ def expanded_block(
     frames: int = 1,
     columns: int = WIDTH,
     rows: int = HEIGHT,
+    border: int = 1,
 ) -> Graph:
-    """Expand, depthwise, project, as in MobileNet v2, with a residual where dtypes allow."""
+    """Expand, depthwise, project, as in MobileNet v2, with a residual where dtypes allow; `border`
+    pixels of padding on each side."""
     rng = np.random.default_rng(stride)
-    height, width = rows // stride, columns // stride
+    height, width = ((n + 2 * border - 3) // stride + 1 for n in (rows, columns))
     tensors: dict[str, Tensor] = {}
 
     def image(name: str, h: int, w: int, c: int, scale: float) -> str:
@@ -76,8 +77,8 @@ def expanded_block(
     image("deep", height, width, 72, 0.2)
     image("y", height, width, 16, 0.4)
     relu = Activation.RELU6
-    adds = ("x",) if dtype is DType.F32 and stride == 1 else ()
-    depthwise = ops.DepthwiseConv2D((stride, stride), (1, 1), _SAME, 1, relu)
+    adds = ("x",) if dtype is DType.F32 and stride == border == 1 else ()
+    depthwise = ops.DepthwiseConv2D((stride, stride), (1, 1), Padding(*[border] * 4), 1, relu)
     nodes = (
         Node("expand", ops.Conv2D(activation=relu), ("x", weights("a", 72, 1, 1, 16)), ("wide",)),
         Node("depth", depthwise, ("wide", weights("b", 1, 3, 3, 72), None), ("deep",)),

@@ -12,7 +12,8 @@ typedef struct {
     ek_f32_conv_args first; /* if present */
     ek_dwconv_args depthwise;
     ek_f32_conv_args last; /* if present */
-    int rows;              /* depthwise output rows per pass: complete tiles */
+    int rows;              /* depthwise output rows per pass */
+    int columns;           /* its columns per pass, with COLUMNS */
     int held;              /* offset in the buffer, in elements, of the first member's output
                               rows */
 } ek_f32_chain_args;
@@ -21,6 +22,6 @@ typedef struct {
     ek_i8_conv_args first;
     ek_dwconv_args depthwise;
     ek_i8_conv_args last;
-    int rows, held;
+    int rows, columns, held;
 } ek_i8_chain_args;
 #endif

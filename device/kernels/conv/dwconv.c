@@ -229,7 +229,8 @@ EK_INLINE void rows_at(const int rows, const int full, const ek_dwconv_args *a, 
                        long oy, TX *y) {
     const ek_window *g = &a->win;
     const long ow = g->ow, fit = g->w + g->left - KW;
-    inside_t in = {.first = ek_min((g->left + SW - 1) / SW, ow)};
+    /* `left` is negative for columns behind the first (chain.c) */
+    inside_t in = {.first = ek_min(ek_max(g->left + SW - 1, 0) / SW, ow)};
     in.last = fit < 0 ? in.first : ek_max(in.first, ek_min(fit / SW + 1, ow));
     for (long from = 0, until; from < ow; from = until) {
         until = ek_max(from, in.first) + (long)a->strip * TW;

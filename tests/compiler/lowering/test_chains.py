@@ -83,10 +83,12 @@ def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path):
         np.testing.assert_array_equal(together["y"], alone["y"])
 
 
-def _busiest(cuts: RowStrips, height: int, threads: int) -> int:
-    """Rows of the thread with the most, as the thread pool shares pieces out."""
-    pieces = -(-height // (cuts.rows * cuts.together))
-    return -(-pieces // threads) * cuts.together * cuts.rows
+def _busiest(cuts: RowStrips, height: int, width: int, threads: int) -> int:
+    """Pixels of the thread with the most, as the thread pool shares pieces out."""
+    columns = cuts.columns or width
+    strips = -(-height // cuts.rows) * -(-width // columns)
+    pieces = -(-strips // cuts.together)
+    return -(-pieces // threads) * cuts.together * cuts.rows * columns
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
@@ -97,7 +99,7 @@ def test_threads_share_the_rows_of_a_chain_evenly(height, threads):
     ctx = Context(graph, board.isa, board, board_table(board), threads=threads)
     cuts = strips_of(ctx, graph.nodes)
     assert cuts is not None
-    assert _busiest(cuts, height, threads) <= 1.1 * height / threads + 1
+    assert _busiest(cuts, height, 56, threads) <= (1.1 * height / threads + 1) * 56
 
 
 def test_a_kernel_may_be_called_alone_and_in_a_chain(tmp_path):

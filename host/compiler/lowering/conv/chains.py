@@ -25,7 +25,8 @@ from edgekit.host.compiler.costs.methods.operators import (
 )
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import with_chains
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.ir.checks import FLOATS
+from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.lowering.common.window import window_of
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.row_chain import cut
@@ -239,7 +240,7 @@ def _may_be_member(graph: Graph, board: BoardProfile, node: Node) -> bool:
     y = graph.tensors[node.outputs[0]]
     if x is None or w is None or w.data is None or x.shape[0] != 1 or x.data is not None:
         return False
-    if len({x.dtype, w.dtype, y.dtype}) != 1 or not (x.dtype is DType.F32 or x.dtype.is_quantized):
+    if len({x.dtype, w.dtype, y.dtype}) != 1 or not (x.dtype in FLOATS or x.dtype.is_quantized):
         return False
     if rest and rest[0] is not None and rest[0].data is None:
         return False
