@@ -65,6 +65,16 @@ class Ends:
         node = self._maker(name)
         return node is not None and node.op.kind == kind
 
+    def is_from_integers(self, name: str) -> bool:
+        """Whether the tensor has the values of integers, which may then be moved."""
+        while node := self._producers.get(name):
+            name = node.inputs[0] or ""
+            if not self.graph.tensors[name].dtype.is_float:
+                return isinstance(node.op, ops.Cast | ops.Convert)
+            if not isinstance(node.op, ops.Reshape | ops.Transpose | ops.Cast | ops.Convert):
+                return False
+        return False
+
     def parts(self, name: str) -> tuple[tuple[str, int], ...]:
         """The tensors that are concatenated to this one, which may then be moved, and their sizes
         along that axis; empty if it is not made so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ _LIMITS = Limits(0.5, 0.3)  # MediaPipe's defaults
 _BLAZE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
 _UNIT_PIXELS = {"fit": LETTERBOX, "fill": 0}
 _ULTRA_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}
-_ULTRA_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}  # by stride
+ULTRA_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}  # by stride
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def ultra_face(ends: Ends) -> Iterator[Head]:
     corners relative to the picture where the file decodes them, for which it needs powers."""
     if not is_ultra_face(ends):
         return
-    priors = np.array(list(_priors(ends.image)))
+    priors = np.array(list(square_priors(ends.image, ULTRA_SIDES)))
     decoded = ends.computes(ops.Exp.kind)
     boxes, scores = sorted((t.name for t in ends.outputs), key=lambda n: -ends.shapes()[n][2])
 
@@ -125,13 +125,15 @@ def ultra_face(ends: Ends) -> Iterator[Head]:
 def is_ultra_face(ends: Ends) -> bool:
     """Whether there are outputs of the sizes of UltraFace's, whose number of boxes is odd among
     detectors."""
-    count = len(list(_priors(ends.image)))
+    count = len(list(square_priors(ends.image, ULTRA_SIDES)))
     return sorted(ends.shapes().values()) == [(1, count, 2), (1, count, 4)]
 
 
-def _priors(image: InputImage) -> Iterator[tuple[float, float, float, float]]:
-    """UltraFace's boxes: center and size in pixels."""
-    for stride, sides in _ULTRA_SIDES.items():
+def square_priors(
+    image: InputImage, by_stride: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[float, float, float, float]]:
+    """Boxes around the centers of cells: center and size in pixels."""
+    for stride, sides in by_stride.items():
         down, across = image.grid(stride)
         for cell in range(down * across):
             for side in sides:

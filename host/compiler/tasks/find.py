@@ -163,6 +163,13 @@ def _detector(model: KnownModel) -> Prepared | None:
     heads = named or heads
     if len(heads) > 1:
         return _undecided(model, heads)
+    if heads and heads[0].doubt and not (chosen or model.labels(heads[0].classes)):
+        head = heads[0]
+        return _without_boxes(
+            model,
+            f"{head.doubt}; --head {head.name} decodes classes, and so do labels of "
+            f"{head.classes} lines in {model.path.stem}.txt next to it",
+        )
     stated = _PIXELS_IN.get(heads[0].name) if heads else None
     if stated and not (model.config.head == heads[0].name or model.options.head):
         file, whose, otherwise = stated

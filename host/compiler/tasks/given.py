@@ -23,6 +23,7 @@ from edgekit.host.compiler.tasks.heads import (
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE
 from edgekit.host.compiler.tasks.sizes import KERAS_SIZE, ORIGINAL_SIZE, SCALE
 from edgekit.host.compiler.tasks.unbatched import LENGTH, torchvision_outputs
+from edgekit.host.compiler.tasks.yolo import NAS_PIXELS
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
 _PILLOW = {**_PIXELS, "filter": LINEAR}
@@ -35,6 +36,7 @@ _TENSORRT = ("num_dets", "det_boxes", "det_scores", "det_classes")
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _ROW = 7  # image, corners, class, score
+_FLAT = "flat_predictions"  # the name of YOLO-NAS' output
 
 
 def tensorflow_detections(ends: Ends) -> Iterator[Head]:
@@ -175,19 +177,24 @@ def rows_of_mmdeploy(ends: Ends) -> Iterator[Head]:
 
 
 def rows_of_yolov7(ends: Ends) -> Iterator[Head]:
-    """YOLOv7 that selects: [n, 7] of image, corners in pixels, class and score."""
+    """YOLOv7 that selects: [n, 7] of image, corners in pixels, class and score. YOLO-NAS has the
+    score first: the class is what was an integer."""
     wide = [t for t in ends.outputs if not t.name.endswith(LENGTH)]
     if len(wide) != 1 or not lengths_of(ends) or wide[0].shape[1:] != (_ROW,):
         return
     output, count = wide[0], wide[0].shape[0]
+    last = [ends.is_from_integers(name) for name, _ in ends.parts(output.name)[-2:]]
+    score_first = last == [False, True] or output.name.endswith(_FLAT)
 
     def rows(to: Appender) -> str:
         x = to.add(ops.Reshape((1, count, _ROW)), to.floats(output.name))
         _, corners, label, score = to.add_all(ops.Split(2, (1, 4, 1, 1)), x)
+        label, score = (score, label) if score_first else (label, score)
         return as_rows(to, only_found(to, ends, label, count), score, [corners])
 
-    what = f"'{output.name}' is like YOLOv7's, which selects its boxes"
-    yield Head("yolov7-selected", what, 0, rows, YOLO_PIXELS)
+    whose, pixels = ("YOLO-NAS", NAS_PIXELS) if score_first else ("YOLOv7", YOLO_PIXELS)
+    what = f"'{output.name}' is like {whose}'s, which selects its boxes"
+    yield Head(f"{whose.lower()}-selected", what, 0, rows, pixels)
 
 
 def yolov4(ends: Ends) -> Iterator[Head]:

@@ -44,8 +44,8 @@ class Head:
     """A recognized head. `rows` appends its decoder and returns the tensor of rows; `classes` is 0
     if unknown, and UNNAMED if labels may be another model's; labels begin with number `first`.
     `pixels` are fields of the TaskSpec: how the picture becomes the input. `likely`: of several
-    heads with such outputs, it is the one that the network shows. `kind` is the
-    TaskSpec's."""
+    heads with such outputs, it is the one that the network shows. `doubt`: what else the outputs
+    may be, unless labels or an option show that they are not. `kind` is the TaskSpec's."""
 
     name: str
     what: str
@@ -55,6 +55,7 @@ class Head:
     labels: tuple[str, ...] = ()
     first: int = 0
     likely: bool = False
+    doubt: str = ""
     kind: str = DETECT
 
 

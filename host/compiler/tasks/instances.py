@@ -71,7 +71,7 @@ def instance_head(ends: Ends) -> Head | None:
         whose, classes = "YOLOv5", third - 5 - maps.count
 
         def rows(to: Appender) -> str:
-            x = _without_object_score(to, to.floats(name), classes)
+            x = without_object_score(to, to.floats(name), classes)
             return best_rows(to, image, x, maps.count, lambda rest: rest)
 
     elif third == 6 + maps.count and 1 < second <= MOST_ROWS:
@@ -113,7 +113,7 @@ def with_instance_masks(found: Prepared, ends: Ends) -> Prepared:
     return replace(found, graph=to.with_output(masks, name), task=replace(found.task, masks=name))
 
 
-def _without_object_score(to: Appender, x: str, classes: int) -> str:
+def without_object_score(to: Appender, x: str, classes: int) -> str:
     """As YOLOv8 has it: [1, 4 + classes + …, boxes]."""
     rest = to.shape(x)[2] - 5 - classes
     box, sure, each, more = to.add_all(ops.Split(2, (4, 1, classes, rest)), x)

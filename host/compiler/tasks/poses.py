@@ -15,11 +15,19 @@ from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_im
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.given import lengths_of, only_found
 from edgekit.host.compiler.tasks.heads import Head, sizes_of
+from edgekit.host.compiler.tasks.instances import without_object_score
 from edgekit.host.compiler.tasks.landmarks import landmarks
 from edgekit.host.compiler.tasks.persons import sim_cc
-from edgekit.host.compiler.tasks.yolo import MOST_ROWS, X_PIXELS, box_counts, numbers_of_points
+from edgekit.host.compiler.tasks.yolo import (
+    MOST_ROWS,
+    X_PIXELS,
+    behind_boxes,
+    box_counts,
+    numbers_of_points,
+)
 
 PERSON_POINTS = (17, 3)  # of COCO: points, and numbers of each
+_FACE_POINTS = (2,) * 5  # x and y of eyes, nose and corners of the mouth
 
 
 def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
@@ -30,6 +38,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     yield from landmarks(ends)
     yield from sim_cc(ends)
     yield from _rtmo(ends)
+    yield from _anchored(ends)
     output = ends.only(3)
     if output is None:
         return
@@ -127,6 +136,37 @@ def _rtmo(ends: Ends) -> Iterator[Head]:
 
     labels = ("person",) if points.shape[2] == PERSON_POINTS[0] else ()
     yield Head("rtmo", "outputs are RTMO's", 1, rows, X_PIXELS, labels)
+
+
+def _anchored(ends: Ends) -> Iterator[Head]:
+    """YOLOv7's poses and faces: [1, boxes, 5 + classes + numbers of points], with how visible each
+    is; YOLOv5's faces, whose points are before the classes."""
+    output = ends.only(3)
+    if output is None or output.shape[1] not in box_counts(ends.image, 3):
+        return
+    behind = behind_boxes(ends, output)
+    if len(behind) == 2 and behind[0] > 1 and behind[1] % POINT_FIELDS == 0:
+        classes, points = behind[0] - 1, (behind[1] // POINT_FIELDS, POINT_FIELDS)
+    elif behind[:-1] == (1, *_FACE_POINTS):
+        classes, points = behind[-1], (len(_FACE_POINTS), 2)
+    else:
+        return
+    numbers = points[0] * points[1]
+
+    def rows(to: Appender) -> str:
+        x = to.floats(output.name)
+        if points[1] == 2:
+            box, found, score = to.add_all(ops.Split(2, (5, numbers, classes)), x)
+            x = to.add(ops.Concat(2), box, score, found)
+        x = without_object_score(to, x, classes)
+        return best_rows(
+            to, ends.image, x, numbers, lambda v: _points_in_pixels(to, ends.image, v, points)
+        )
+
+    person = classes == 1 and points == PERSON_POINTS
+    label = "person" if person else "face" if points[0] == len(_FACE_POINTS) else ""
+    what = f"'{output.name}' is like YOLOv{'5' if points[1] == 2 else '7'}'s, with points"
+    yield Head("yolo-anchored-pose", what, classes, rows, labels=(label,) if label else ())
 
 
 def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:

@@ -8,6 +8,7 @@ from edgekit.host.compiler.tasks.center_net import center_net
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
+from edgekit.host.compiler.tasks.face_points import center_face, retina_face
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
     efficient_nms,
@@ -48,6 +49,8 @@ _RECOGNIZERS = (
     pico_det,
     blaze_face,
     ultra_face,
+    retina_face,
+    center_face,
     yu_net,
     scrfd,
     corners_and_scores,

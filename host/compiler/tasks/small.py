@@ -15,6 +15,7 @@ from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, s
 _FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
 _FASTEST_STRIDE, _FASTEST_LIMITS = 16, Limits(0.65, 0.45, single=True)  # of its authors' program
 _STRIDES = (8, 16, 32, 64)
+_NANO_NAMES = ("cls_pred_stride_", "dis_pred_stride_")  # of its exporter
 _NANO_LIMITS = Limits(0.35, 0.6)  # of its authors' program
 _PICO_LIMITS = Limits(0.4, 0.5)  # of its authors' program
 _PICO_PIXELS = {
@@ -85,9 +86,12 @@ def nano_det(ends: Ends) -> Iterator[Head]:
 
 def pico_det(ends: Ends) -> Iterator[Head]:
     """PicoDet: scores [1, cells, classes] of each grid, and distributions of the distances to the
-    edges [1, cells, 4 times as many]."""
+    edges [1, cells, 4 times as many]. NanoDet's outputs have such shapes, too, in three or four
+    grids, and names of its own."""
     image, shapes = ends.image, ends.shapes()
-    levels = [image.cells(stride) for stride in _STRIDES]
+    nano = all(name.startswith(_NANO_NAMES) for name in shapes)
+    strides = _STRIDES[: len(shapes) // 2] if nano else _STRIDES
+    levels = [image.cells(stride) for stride in strides]
     if not all(len(shape) == 3 and shape[0] == 1 for shape in shapes.values()):
         return
     sure = [name for name in shapes if ends.is_from(name, ops.Logistic.kind)]
@@ -103,11 +107,13 @@ def pico_det(ends: Ends) -> Iterator[Head]:
         scores, spreads = (
             to.add(ops.Concat(1), *map(to.floats, names)) for names in (sure, spread)
         )
-        corners = corners_at(to, spreads, image, 0.5, _STRIDES)
-        return suppressed(to, corners, to.add(ops.Transpose((0, 2, 1)), scores), _PICO_LIMITS)
+        corners = corners_at(to, spreads, image, 0.5, strides)
+        scores = to.add(ops.Transpose((0, 2, 1)), scores)
+        return suppressed(to, corners, scores, _NANO_LIMITS if nano else _PICO_LIMITS)
 
-    what = "scores and distances of each grid are like PicoDet's"
-    yield Head("picodet", what, min(classes), rows, _PICO_PIXELS)
+    whose, pixels = ("NanoDet", _NANO_PIXELS) if nano else ("PicoDet", _PICO_PIXELS)
+    what = f"scores and distances of each grid are like {whose}'s"
+    yield Head(whose.lower(), what, min(classes), rows, pixels)
 
 
 def corners_at(

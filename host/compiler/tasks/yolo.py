@@ -30,6 +30,14 @@ X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale"
 _X_LIMITS = Limits(0.3, 0.45, single=True, across=True)  # of its authors' program for ONNX
 _OTHER = "other"
 V5_LIMITS = Limits(0.25, 0.45, single=True)  # of the programs of YOLOv5 and YOLOv7
+_ANGLES = 180  # scores of angles behind the classes of YOLOv5-OBB
+_ANGLES_TOO = "scores of 180 angles may follow those of the classes"
+# By the fields of YOLOv5-face's, YOLOv7-face's and YOLOv7-pose's boxes.
+_POINTS_TOO = {
+    fields: f"the fields of a box may be {fields - 5} classes, or one and {points} points"
+    for fields, points in ((16, 5), (21, 5), (57, 17))
+}
+NAS_PIXELS = {**YOLO_PIXELS, "channels": BGR}
 _NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program
 _V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
@@ -76,12 +84,27 @@ def anchored(ends: Ends) -> Iterator[Head]:
     output, (first, boxes, fields) = decoded[0], decoded[0].shape
     if first != 1 or fields <= 5 or boxes not in box_counts(ends.image, 3):
         return
+    behind = behind_boxes(ends, output)
+    if behind not in ((), (fields - 4,), (1, fields - 5)):
+        return
+    doubt = _ANGLES_TOO if fields - 5 > _ANGLES else _POINTS_TOO.get(fields, "")
 
     def rows(to: Appender) -> str:
         box, scores = _scored(to, to.floats(output.name), fields - 5)
         return selected(to, box, scores, _unit(ends.image), V5_LIMITS)
 
-    yield Head("yolov5", f"'{output.name}' is like YOLOv5's", fields - 5, rows)
+    what = f"'{output.name}' is like YOLOv5's"
+    yield Head("yolov5", what, fields - 5, rows, doubt=doubt)
+
+
+def behind_boxes(ends: Ends, output: Tensor) -> tuple[int, ...]:
+    """The sizes of what is joined behind the boxes of each grid, which are centers and sizes; empty
+    if that is not seen."""
+    levels = [ends.parts(name) for name, _ in ends.parts(output.name)]
+    found = {tuple(size for _, size in level) for level in levels}
+    sizes = found.pop() if len(found) == 1 else ()
+    boxes = {4: 1, 2: 2}.get(sizes[0], 0) if sizes else 0
+    return sizes[boxes:] if boxes and sum(sizes[:boxes]) == 4 else ()
 
 
 def corners_and_scores(ends: Ends) -> Iterator[Head]:
@@ -100,7 +123,7 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
         return suppressed(to, to.floats(boxes.name), each, _NAS_LIMITS)
 
     what = "outputs are corners and scores like YOLO-NAS's"
-    yield Head("yolo-nas", what, scores.shape[2], rows, {**YOLO_PIXELS, "channels": BGR})
+    yield Head("yolo-nas", what, scores.shape[2], rows, NAS_PIXELS)
 
 
 def end_to_end(ends: Ends) -> Iterator[Head]:

@@ -81,6 +81,23 @@ def test_rows_behind_those_that_were_found_are_empty(tmp_path):
     same(rows_of(made), _LEFT)
 
 
+@pytest.mark.parametrize("score_first", [False, True])
+def test_the_class_of_a_box_is_what_was_an_integer(tmp_path, score_first):
+    """YOLO-NAS' rows end in score and class, YOLOv7's in class and score."""
+    more = {"column_of": np.array([-1, 1]), "none_": np.zeros((4, 1), np.float32)}
+    last = ["score", "label"] if score_first else ["label", "score"]
+    columns = [
+        *(node("Gather", [x, "kept"], [f"{x}.k"], axis=0) for x in ("none_", "c", "l", "s")),
+        node("Cast", ["l.k"], ["l.f"], to=1),
+        node("Reshape", ["l.f", "column_of"], ["label"]),
+        node("Reshape", ["s.k", "column_of"], ["score"]),
+        node("Concat", ["none_.k", "c.k", *last], ["y"], axis=1),
+    ]
+    made = prepared(selecting(tmp_path, columns, ["y"], more.items()))
+    assert made.task is not None and ("YOLO-NAS" in made.source) is score_first
+    same(rows_of(made), _LEFT)
+
+
 def test_detections_of_torchvision_get_no_labels(tmp_path):
     """Its own classes count from 1, those of others from 0."""
     columns = [

@@ -1,0 +1,131 @@
+"""Detectors of faces and persons whose boxes are followed by points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.errors import InputError
+from tests.compiler.tasks.test_heads import prepared, rows_of, same
+from tests.support.detectors import best_boxes, built, detector, scattered
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+_GRIDS = ((8, 12), (4, 6), (2, 3))
+_CELLS = sum(rows * columns for rows, columns in _GRIDS)
+
+
+def _random(seed, *shape):
+    return np.random.default_rng(seed).normal(0, 1, shape).astype(np.float32)
+
+
+def _anchored(folder, widths, scores):
+    """The boxes of three grids, with parts of these widths behind them, of which `scores` are from
+    0 to 1; and the joined fields."""
+    sizes, levels, parts, nodes, joined = (2, 2, *widths), [], {}, [], []
+    boxes = scattered(3 * _CELLS, _SIZE, 7)
+    ends = np.cumsum([3 * rows * columns for rows, columns in _GRIDS])[:-1]
+    for number, own in enumerate(np.split(boxes, ends)):
+        fields = [own[:, :2], own[:, 2:]]
+        for at, width in enumerate(widths):
+            some = np.random.default_rng(10 * number + at).random((len(own), width))
+            fields.append(some**0.3 if at in scores else 90 * some)
+        names = [f"p{number}.{at}" for at in range(len(sizes))]
+        rows = [np.float32(each)[None] for each in fields]
+        parts.update(zip(names, rows, strict=True))
+        nodes.append(node("Concat", names, [f"g{number}"], axis=2))
+        levels.append(f"g{number}")
+        joined.append(np.concatenate(rows, 2)[0])
+    nodes.append(node("Concat", levels, ["y"], axis=1))
+    return built(folder, parts, nodes, ["y"], _SIZE), boxes, np.concatenate(joined)
+
+
+def test_points_of_yolov7(tmp_path):
+    """Object and class scores, and then x, y and score of each point."""
+    path, boxes, fields = _anchored(tmp_path, (2, 51), {0})
+    made = prepared(path)
+    assert made.task is not None and made.task.kind == "pose"
+    assert made.task.labels == ("person",)
+    found = rows_of(made, 7 + 51)
+    expected = best_boxes(boxes, fields[:, 4:5] * fields[:, 5:6], 0.25, 0.7)[:100]
+    assert len(expected) > 3
+    same([(label, score, rest[:4]) for label, score, rest in found], expected)
+    at = np.flatnonzero(fields[:, 4] * fields[:, 5] == np.float32(expected[0][1]))[0]
+    assert found[0][2][4:] == pytest.approx(fields[at, 6:], abs=1e-2)
+
+
+def test_points_of_yolov5_faces_are_before_the_class(tmp_path):
+    path, boxes, fields = _anchored(tmp_path, (1, 2, 2, 2, 2, 2, 1), {0, 6})
+    made = prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("pose", ("face",))
+    found = rows_of(made, 7 + 15)
+    expected = best_boxes(boxes, fields[:, 4:5] * fields[:, 15:], 0.25, 0.7)[:100]
+    assert len(expected) > 3
+    same([(label, score, rest[:4]) for label, score, rest in found], expected)
+
+
+@pytest.mark.parametrize("fields", [16, 21, 57, 5 + 180 + 15])
+def test_fields_that_may_be_points_or_angles_are_no_classes_by_themselves(tmp_path, fields):
+    output = np.zeros((1, 3 * _CELLS, fields), np.float32)
+    path = detector(tmp_path, {"y": output}, _SIZE)
+    made = prepared(path)
+    assert made.task is None and "may" in made.source and "--head yolov5" in made.source
+    (tmp_path / "m.txt").write_text("\n".join(f"c{i}" for i in range(fields - 5)))
+    named = prepared(path)
+    assert named.task is not None and len(named.task.labels) == fields - 5
+
+
+def _retina_priors():
+    for stride, sides in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512))):
+        for row in range(_SIZE[0] // stride):
+            for column in range(_SIZE[1] // stride):
+                for side in sides:
+                    yield (column + 0.5) * stride, (row + 0.5) * stride, side, side
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_offsets_from_the_priors_of_retinaface(tmp_path, softmax):
+    priors = np.array(list(_retina_priors()), np.float32)
+    count = len(priors)
+    offsets, logits = 0.3 * _random(1, 1, count, 4), _random(2, 1, count, 2)
+    parts = {"b": offsets, "s": logits, "p": _random(3, 1, count, 10)}
+    nodes = [node("Softmax", ["s"], ["share"], axis=2)]
+    made = prepared(built(tmp_path, parts, nodes, ["b", "share" if softmax else "s", "p"], _SIZE))
+    assert made.task is not None and made.task.labels == ("face",)
+    assert (made.task.channels, made.task.mean) == ("bgr", (104, 117, 123))
+    shares = np.exp(logits[0]) / np.exp(logits[0]).sum(1, keepdims=True)
+    centers = priors[:, :2] + 0.1 * offsets[0, :, :2] * priors[:, 2:]
+    boxes = np.concatenate([centers, priors[:, 2:] * np.exp(0.2 * offsets[0, :, 2:])], 1)
+    expected = best_boxes(boxes, shares[:, 1:], 0.6, 0.4)
+    assert len(expected) > 3
+    same(rows_of(made), expected[:100])
+
+
+def test_maps_of_centerface(tmp_path):
+    heat, sizes, shifts = (
+        _random(1, 1, 1, 16, 24),
+        _random(2, 1, 2, 16, 24),
+        _random(3, 1, 2, 16, 24),
+    )
+    parts = {"h": heat, "s": sizes, "o": shifts, "p": _random(4, 1, 10, 16, 24)}
+    made = prepared(built(tmp_path, parts, [node("Sigmoid", ["h"], ["y"])], list("ysop"), _SIZE))
+    assert made.task is not None and (made.task.labels, made.task.scale) == (("face",), (1.0,))
+    row, column = np.mgrid[:16, :24]
+    boxes = [
+        4 * (column + shifts[0, 1] + 0.5), 4 * (row + shifts[0, 0] + 0.5),
+        4 * np.exp(sizes[0, 1]), 4 * np.exp(sizes[0, 0]),
+    ]  # fmt: skip
+    boxes = np.stack(boxes, -1).reshape(-1, 4)
+    expected = best_boxes(boxes, 1 / (1 + np.exp(-heat.reshape(-1, 1))), 0.5, 0.3)
+    assert len(expected) > 3
+    same(rows_of(made), expected[:100])
+    assert prepared(detector(tmp_path, parts, _SIZE)).task is None  # no scores from 0 to 1
+
+
+def test_asking_for_boxes_that_are_in_doubt_says_why(tmp_path):
+    from edgekit.host.compiler.options import CompileOptions
+
+    path = detector(tmp_path, {"y": np.zeros((1, 3 * _CELLS, 16), np.float32)}, _SIZE)
+    with pytest.raises(InputError, match=r"--task detect: .* 11 classes, or one and 5 points"):
+        prepared(path, CompileOptions(task="detect"))
+    assert prepared(path, CompileOptions(head="yolov5")).task is not None
