@@ -113,11 +113,19 @@ def _read_model_notes(device: Board, model: Path | None, wanted: bool) -> ModelN
     from edgekit.host.deploy.inventory import read_project
 
     if model is not None:
-        return read_notes(model)
+        return _with_stated_pixels(model, read_notes(model))
     named = read_project(Path.cwd()).model
     if not wanted or named is None or not Path(named).is_file():
         return ModelNotes()
     current = device.status().current
     with Path(named).open("rb") as file:
         same = current and hashlib.file_digest(file, "sha256").hexdigest() == current.model_sha256
-    return read_notes(Path(named)) if same else ModelNotes()
+    return _with_stated_pixels(Path(named), read_notes(Path(named))) if same else ModelNotes()
+
+
+def _with_stated_pixels(model: Path, notes: ModelNotes) -> ModelNotes:
+    """With mean and scale by preprocessor_config.json if the model's file states nothing."""
+    from edgekit.host.compiler.tasks.hub import stated_pixels
+
+    mean, scale = ((), ()) if notes.inputs else stated_pixels(model)
+    return replace(notes, inputs=(InputNotes(mean, scale),)) if scale else notes

@@ -1,7 +1,8 @@
 """Tasks: what a model is for, from its file, and outputs that people can read."""
 
+from edgekit.host.compiler.tasks.classes import class_count
 from edgekit.host.compiler.tasks.dictation import variants_of
-from edgekit.host.compiler.tasks.find import class_count, with_task
+from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.generate import with_chunks
 from edgekit.host.compiler.tasks.planned import PlannedVariant, planned
 from edgekit.host.compiler.tasks.prepared import Prepared

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import (
     CLASSIFY,
-    CROP,
     DETECT,
     EMBED,
     GENERATE,
     INSTANCES,
-    LINEAR,
     OBB,
     PICTURES,
     POSE,
@@ -27,18 +24,17 @@ from edgekit.device.runtime.agent.task import (
 from edgekit.host.compiler.frontends.common.files import read_start
 from edgekit.host.compiler.frontends.formats import format_of, is_gguf
 from edgekit.host.compiler.inputs import postprocessed
-from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.classes import classifier
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
-from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, POINTS
-from edgekit.host.compiler.tasks.imagenet import imagenet_labels
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
@@ -49,7 +45,6 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
-from edgekit.host.compiler.tasks.shares import as_shares, both_shares, is_vector
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
@@ -66,7 +61,6 @@ _PIXELS_IN = {
     PADDLE: (PADDLE_FILES[0], "PaddleDetection", "from 0 to 1"),
     MMDEPLOY: (PIPELINE, "MMDeploy", "from 0 to 255, blue first"),
 }
-_IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
 def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
@@ -115,7 +109,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         (DETECT, _detector, "outputs of a known detector"),
         (POSE, _pose, "the output of a YOLO that finds poses"),
         (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
-        (CLASSIFY, _classifier, "one output with a score for each class"),
+        (CLASSIFY, classifier, "one output with a score for each class"),
         (EMBED, _embedder, "one output that is a vector"),
     ):
         if guesses or model.asks_for(task):
@@ -137,6 +131,11 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
         why = (
             f"'{lines.name}' may be characters along a line of text, which no file lists: put them "
             f"into {model.path.stem}.txt next to it, one in each line"
+        )
+    if not model.ends.image.is_plausible:
+        why = (
+            "its outputs are not known ones; if the input is features of sound, say in "
+            f"{model.path.stem}.toml next to it how they are computed"
         )
     if stated:
         why = f"its metadata states the task '{stated}', whose outputs are not decoded"
@@ -275,75 +274,6 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
 
 
-def _classifier(model: KnownModel) -> Prepared | None:
-    """A single output whose elements are scores of classes. Unless it is asked for, labels, a
-    softmax or the number of ImageNet's classes must show it: it may be an embedding."""
-    ends, config = model.ends, model.config
-    scores = [t for t in ends.outputs if class_count(t.shape) > 1]
-    if not scores and len(ends.outputs) == 1 and (made := _one_of_two(model)) is not None:
-        return made
-    count = class_count(scores[0].shape) if len(scores) == 1 else 0
-    own = config.kind == MMPRETRAIN or count == config.classes  # not another model's file
-    sure = model.asks_for(CLASSIFY) or (own and config.classifies)
-    if not count or not (sure or len(ends.outputs) == 1):
-        return None
-    labels = model.labels(count)
-    if not (sure or labels) and is_vector(ends.graph, scores[0].name):
-        return None
-    softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
-    if not (sure or labels or count in _IMAGENET or softmax):
-        return None
-    proposed, pixels = [], model.pixels(count)
-    if not labels and count in _IMAGENET:
-        labels = imagenet_labels(count)
-        proposed.append(f"labels of ImageNet because there are {count} classes")
-        whose, likely = model.proposed_pixels(count)
-        if whose and not pixels:
-            pixels = likely
-            proposed.append(f"pixels as {whose}'s models for ImageNet take them")
-        elif not pixels and model.is_open and model.options.task == "guess":
-            return _without_classes(model)
-    stated = config.placing if own and pixels else {}
-    usual = {"fit": CROP, "filter": LINEAR} if model.own.task else {"fit": STRETCH}
-    pixels = {**usual, **stated, **pixels}
-    graph, name, what = as_shares(ends.graph, scores[0], own and config.independent)
-    spec = TaskSpec(CLASSIFY, ends.image.name, name, labels=labels, **pixels)
-    in_file = labels and labels in (model.own.labels, *model.notes.labels)
-    found = "by the file's metadata" if in_file else "because scores are of classes"
-    behind = (f"scores are a {what} of '{scores[0].name}'",) if what else ()
-    source = ", ".join((model.source(labels, found), *behind, *proposed))
-    other = model.contradiction(count, labels)
-    source += other
-    if not (proposed or other or what):
-        return Prepared(graph, spec, source)
-    note = f"finds classes, {source}; --labels, --mean and --scale name others"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
-
-
-def _one_of_two(model: KnownModel) -> Prepared | None:
-    """The share of the second of two classes, as Keras' models often end, if labels name both."""
-    labels, share = model.labels(2), model.ends.outputs[0]
-    found = both_shares(model.ends.graph, share) if labels else None
-    if found is None:
-        return None
-    graph, name = found
-    pixels = {"fit": STRETCH, **model.pixels(2)}
-    spec = TaskSpec(CLASSIFY, model.ends.image.name, name, labels=labels, **pixels)
-    source = model.source(labels, f"because '{share.name}' is the share of the second of 2 classes")
-    note = f"finds classes, {source}; --labels, --mean and --scale name others"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
-
-
-def _without_classes(model: KnownModel) -> Prepared:
-    """The graph as it is, with a note of what is missing: wrong pixels give wrong classes."""
-    note = (
-        "shows no classes: the model does not say which values pixels have; --task classify takes "
-        "them from 0 to 1, with --mean 127.5 --scale 127.5 from -1 to 1"
-    )
-    graph = model.ends.graph
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
-
-
 def _embedder(model: KnownModel) -> Prepared | None:
     """A vector of length 1. Only if that is asked for, or as CLIP's files name it if those next to
     them say how pixels become values: vectors may be anything."""
@@ -361,12 +291,6 @@ def _embedder(model: KnownModel) -> Prepared | None:
     source = f"because '{vector.name}' is a vector"
     note = f"gives the vectors of pictures, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
-
-
-def class_count(shape: Sequence[int]) -> int:
-    """Length of a vector, whose other axes are 1 long; 0 for other shapes."""
-    largest = max(shape, default=0)
-    return largest if math.prod(shape) == largest else 0
 
 
 def _misfit(task: str, graph: Graph, expected: str) -> InputError:

@@ -36,6 +36,7 @@ _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
 _MOST_SIDE = 1 << 14  # pixels
 _MOST_NUMBER = 1e12  # also less than what floats hold
+_OF_PICTURES = {"image_mean", "do_rescale", "rescale_factor", "image_processor_type"}  # any of them
 _CLASSIFIES = "ForImageClassification"  # the end of the names of architectures
 _TIMM_FITS = {"center": CROP, "squash": STRETCH, "border": LETTERBOX}
 _FILTERS = {2: LINEAR, 3: CUBIC}  # by the numbers of Pillow
@@ -93,21 +94,40 @@ def read_config(path: Path) -> Config:
     if not about and (other := _paddle(path) or _mmdeploy(path)):
         return other
     kind, names = about.get("model_type"), about.get("id2label")
+    channels = BGR if pixels.get("do_flip_channel_order") is True else RGB
+    placing, filter_ = _placing(pixels), _filter(pixels)
     if not isinstance(kind, str):
-        return Config()
+        if not _OF_PICTURES & {*pixels}:
+            return Config()
+        return Config("", "", 0, (), *_range(pixels), channels, placing, file=PIXELS,
+                      side=_side(pixels), filter=filter_)  # fmt: skip
     names = names if isinstance(names, dict) else {}
     labels = tuple(str(names.get(str(i), ""))[:_MOST_LABEL] for i in range(len(names)))
     if not all(map(str.isprintable, labels)):
         labels = ()
-    channels = BGR if pixels.get("do_flip_channel_order") is True else RGB
     made = about.get("architectures")
     classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
-    head, placing = _HEADS.get(kind, ""), _placing(pixels)
+    head = _HEADS.get(kind, "")
     return Config(
         kind, head, len(names), labels, *_range(pixels), channels, placing, classifies,
         independent=about.get("problem_type") == "multi_label_classification",
-        filter=_filter(pixels),
+        filter=filter_,
     )  # fmt: skip
+
+
+def stated_pixels(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and scale in preprocessor_config.json next to a model; empty if it is of no pictures."""
+    pixels = read_json(config_folder(path) / PIXELS)
+    return _range(pixels) if _OF_PICTURES & {*pixels} else ((), ())
+
+
+def _side(pixels: dict[str, Any]) -> int:
+    """The pixels of a square input, which is a crop or the whole picture; 0 for others."""
+    crops = pixels.get("do_center_crop") is True
+    size = pixels.get("crop_size" if crops else "size")
+    size = size if isinstance(size, dict) else {"height": size, "width": size}
+    height, width = size.get("height"), size.get("width")
+    return height if type(height) is int and height == width and height <= _MOST_SIDE else 0
 
 
 def _placing(pixels: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.sidecars import PIXELS
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
@@ -39,6 +40,7 @@ _IMAGENET_PIXELS: dict[str, Any] = {
 _BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
 _MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
 _WITH_BACKGROUND = 1001  # classes of ImageNet
+_TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 _SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # a model that scales pixels itself
 
 
@@ -104,11 +106,17 @@ class KnownModel:
             return {} if head else {"mean": config.mean, "scale": config.scale}
         # A detector of PaddleDetection does not show how many classes it has.
         classes = count or (config.classes if config.head == PADDLE else 0)
-        if not config.scale or classes != config.classes:
+        fits = self.states_pixels_alone or classes == config.classes
+        if not (config.scale and fits):
             return _BYTES if self._takes_bytes else {}
         order = {"channels": BGR} if config.channels == BGR else {}
         filter_ = {"filter": config.filter} if config.filter else {}
         return {"mean": config.mean, "scale": config.scale, **order, **filter_}
+
+    @property
+    def states_pixels_alone(self) -> bool:
+        """Whether preprocessor_config.json is next to it, but no file with a number of classes."""
+        return self.config.file == PIXELS and bool(self.config.scale)
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""
@@ -129,9 +137,14 @@ class KnownModel:
         return ""
 
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
-        """Whose classifiers for ImageNet this may be, and their pixels; empty if it scales them
-        itself, or if nobody's are likely. TensorFlow's have one more class, for the background;
-        Keras' end in a softmax, and of those the MobileNets cut what is above 6."""
+        """Whose classifiers this may be, and their pixels; empty if it scales them itself, or if
+        nobody's are likely. TensorFlow's have one more class, for the background; Keras' end in a
+        softmax, and of those the MobileNets cut what is above 6. Teachable Machine numbers its
+        labels. YOLOv5's exporter names classes, but no task."""
+        if self.own.labels and not self.own.task:
+            return "YOLOv5", {**_IMAGENET_PIXELS, "fit": CROP}
+        if self.path.stem == _TEACHABLE and not self._scales:
+            return "Teachable Machine", {"mean": (127.5,), "scale": (127.5,), "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
         if not self._scales and self._is_mobile_net:

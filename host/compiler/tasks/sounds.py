@@ -64,7 +64,7 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     if made is None and (guesses or task == VAD):
         made = _vad(graph, task == VAD)
     if made is None and (guesses or task == KEYWORD):
-        made = _keyword(path, graph, task == KEYWORD)
+        made = _keyword(path, graph, task == KEYWORD, guesses)
     if made is None and task in SOUNDS:
         raise _misfit(task, graph)
     return made or (_of_features(graph) if guesses else None)
@@ -149,7 +149,16 @@ def _second(graph: Graph, scores: str) -> tuple[Graph, str]:
     return to.with_output(speech, name), name
 
 
-def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
+def _unnamed(path: Path, graph: Graph, scores: Tensor) -> Prepared:
+    """The graph as it is, with a note of what is missing."""
+    note = (
+        f"hears no words: '{scores.name}' may be {_length(scores)} scores, whose labels no file "
+        f"lists: put them into {path.stem}.txt next to it, one in each line"
+    )
+    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+
+
+def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared | None:
     inputs, outputs = _tensors(graph, graph.inputs), _tensors(graph, graph.outputs)
     if len(inputs) != 1 or inputs[0].dtype not in _SAMPLES or _length(inputs[0]) < _LEAST:
         return None
@@ -160,7 +169,7 @@ def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     lists = (*notes.labels, read_label_file(path)[0], read_config(path).labels)
     labels = next((each for each in lists if each and len(each) == _length(scores)), ())
     if not asked and not labels:
-        return None
+        return _unnamed(path, graph, scores) if guesses and _length(scores) > 1 else None
     about = read_json(config_folder(path) / PIXELS)
     stated = about.get("sampling_rate")
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]

@@ -12,7 +12,13 @@ from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
-from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
+from edgekit.host.compiler.sidecars import (
+    PIXELS,
+    TOKENIZER,
+    VOCABULARY,
+    character_files,
+    config_folder,
+)
 from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.hub import read_config
@@ -34,6 +40,7 @@ from edgekit.host.errors import InputError
 _TOKENS = 128  # of a text
 # Pixels of a line, and of each edge of a page, or a picture for a classifier.
 _LINE, _PAGE, _CROP = (48, 320), 640, 224
+_STUB = 32
 # Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
 # of the window before with each.
 _WINDOWS = {64: 512, 128: 576}
@@ -53,7 +60,8 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
         return dictation_graph(path, options)
     rows = _rows_of_voice(path, options.shapes, options)
     try:
-        return import_model(path, options.shapes, options.signature, options.decoder, rows)
+        made = import_model(path, options.shapes, options.signature, options.decoder, rows)
+        return _of_one_picture(path, made, options)
     except InputError as error:
         known = options.task != "none" and not options.shapes
         found = _proposals(path, open_inputs(error), options) if known else iter(())
@@ -65,6 +73,25 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
     given = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
     note = f"open shapes are {given}, {why}; --input-shape gives others"
     return replace(graph, notes=(*graph.notes, note))
+
+
+def _of_one_picture(path: Path, graph: Graph, options: CompileOptions) -> Graph:
+    """The graph of one picture where the file takes several, for which a task is then known; a note
+    says so. Pictures of a few pixels are what a network was exported with that takes any."""
+    if options.task != "guess" or options.shapes or len(graph.inputs) != 1:
+        return graph
+    name = graph.inputs[0]
+    count, *rest = graph.tensors[name].shape or (1,)
+    if count == 1 or len(rest) != 3 or 3 not in (rest[0], rest[2]):
+        return graph
+    if rest[0] == 3 and max(rest[1:]) <= _STUB:
+        rest = [3, _PAGE, _PAGE]
+    with suppress(InputError):
+        made = import_model(path, {name: (1, *rest)}, options.signature)
+        if with_task(path, made, options).task is not None:
+            note = f"takes one picture {rest} at a time, not {count}; --input-shape gives others"
+            return replace(made, notes=(*graph.notes, note))
+    return graph
 
 
 def _rows_of_voice(path: Path, shapes: Shapes, options: CompileOptions) -> int | None:
@@ -103,7 +130,8 @@ def _proposals(
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
     config = read_config(path)
-    if config.side and {each.name for each in outline_model(path).outputs} == {"dets", "labels"}:
+    outputs = {each.name for each in outline_model(path).outputs}
+    if config.side and (config.file == PIXELS or outputs == {"dets", "labels"}):
         yield {first.name: (1, 3, config.side, config.side)}, f"the size in {config.file}"
     reads = options.task == OCR or any(character_files(path))
     # Models of tables list the parts of tables as characters, but have places as another output.

@@ -41,8 +41,8 @@ def test_labels_beside_a_model(tmp_path, name, lines):
     (tmp_path / name).write_text(lines)
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("cat", "dog", "red hat")
-    said = f"because scores are of classes, with labels of {name}, scores are a softmax of 'y'"
-    assert made.source == said
+    said = f"because scores are of classes, with labels of {name}, scores are a softmax of 'y', "
+    assert made.source == said + "pixels as PyTorch's models take them"
 
 
 @pytest.mark.parametrize("data", [b"cat\ndog", b"\xff\xfe", b"a\nb\nc\nd\n", b"a\n\x1b[2J\nc"])
@@ -155,7 +155,7 @@ def test_imagenet_is_a_proposal_that_is_told(tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(f"thing {i}" for i in range(1000)))
     made = prepared(_classifier(tmp_path, 1000))
     assert made.task is not None and made.task.labels[281] == "thing 281"
-    assert made.task.mean == () and len(made.graph.notes) == 1
+    assert made.task.mean == (123.675, 116.28, 103.53)
     with_background = prepared(_classifier(tmp_path, 1001)).task
     assert with_background is not None and with_background.labels[0] == "background"
     assert with_background.labels[282] == "tabby" and with_background.mean == (127.5,)

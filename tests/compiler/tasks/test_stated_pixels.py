@@ -1,0 +1,111 @@
+"""Which values pixels have: by files next to a model, by who makes such models, or not known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task
+from edgekit.host.compiler.tasks.hub import stated_pixels
+from tests.compiler.tasks.test_heads import prepared
+from tests.support.detectors import detector
+from tests.support.onnx_models import model, node, save, value
+
+_SIZE = (64, 64)
+_ABOUT = {
+    "do_resize": True, "size": {"height": 64, "width": 64}, "do_rescale": True,
+    "rescale_factor": 1 / 255, "do_normalize": True,
+    "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+}  # fmt: skip
+
+
+def _classifier(folder, **more):
+    return detector(folder, {"y": np.zeros((1, 3), np.float32)}, _SIZE, **more)
+
+
+def _last(folder, name="m.onnx"):
+    """A classifier with the channels last, as Keras has them."""
+    nodes = [
+        node("ReduceMean", ["images"], ["mean"], axes=[1, 2], keepdims=0),
+        node("Softmax", ["mean"], ["y"], axis=1),
+    ]
+    made = model(nodes, [value("images", [1, *_SIZE, 3])], ["y"], opset=13)
+    return save(made, folder, name)
+
+
+def test_a_file_of_pixels_alone(tmp_path):
+    (tmp_path / "labels.txt").write_text("cat\ndog\nhat\n")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(_ABOUT))
+    made = prepared(_classifier(tmp_path))
+    assert made.task is not None
+    assert (made.task.mean, made.task.scale) == ((127.5,) * 3, (127.5,) * 3)
+    assert made.source.endswith("pixels by preprocessor_config.json")
+    assert stated_pixels(tmp_path / "m.onnx") == ((127.5,) * 3, (127.5,) * 3)
+
+
+def test_a_file_of_sound_states_no_pixels(tmp_path):
+    about = {"do_normalize": True, "sampling_rate": 16000, "feature_size": 1}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
+    assert stated_pixels(tmp_path / "m.onnx") == ((), ())
+
+
+def test_the_size_of_open_pictures_is_in_that_file(tmp_path):
+    nodes = [node("GlobalAveragePool", ["images"], ["y"])]
+    path = save(model(nodes, [value("images", [1, 3, "h", "w"])], ["y"], opset=13), tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(_ABOUT))
+    graph = import_for_task(path, CompileOptions(task="guess"))
+    assert graph.tensors["images"].shape == (1, 3, 64, 64)
+    assert "preprocessor_config.json" in graph.notes[-1]
+
+
+@pytest.mark.parametrize(("name", "mean"), [("m.onnx", None), ("model_unquant.onnx", (127.5,))])
+def test_labels_alone_do_not_say_which_pixels_a_model_takes(tmp_path, name, mean):
+    """Wrong pixels give wrong classes. Teachable Machine's models are known by their name."""
+    path = _last(tmp_path, name)
+    (tmp_path / "labels.txt").write_text("0 cat\n1 dog\n2 hat\n")
+    made = prepared(path)
+    if mean is None:
+        assert made.task is None and "--mean" in made.source
+    else:
+        assert made.task is not None and made.task.mean == mean
+    asked = prepared(path, CompileOptions(task="classify"))
+    assert asked.task is not None and asked.task.labels == ("cat", "dog", "hat")
+
+
+def test_classifiers_of_yolov5_have_metadata_without_a_task(tmp_path):
+    made = prepared(_classifier(tmp_path, stride=32, names="{0: 'a', 1: 'b', 2: 'c'}"))
+    assert made.task is not None and made.task.labels == ("a", "b", "c")
+    assert (made.task.fit, made.task.mean[0]) == ("crop", 123.675)
+
+
+def test_a_file_for_several_pictures_takes_one(tmp_path):
+    rows = np.float32([[[20, 20, 9, 9, 0.9]] * 252])
+    nodes = [
+        node("ReduceMean", ["pictures"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "none"], ["nothing"]),
+        node("Add", ["c", "nothing"], ["y"]),
+    ]
+    given = {"c": rows.transpose(0, 2, 1), "none": np.zeros(1, np.float32)}
+    made = model(nodes, [value("pictures", [4, 3, 96, 128])], ["y"], given, opset=13)
+    graph = import_for_task(save(made, tmp_path), CompileOptions(task="guess"))
+    assert graph.tensors["pictures"].shape == (1, 3, 96, 128)
+    assert "takes one picture" in graph.notes[-1]
+
+
+def test_what_is_missing_is_said_of_sounds(tmp_path):
+    sound = [node("GlobalAveragePool", ["x"], ["y"])]
+    path = save(
+        model(
+            [node("Slice", ["x", "n", "e", "o"], ["y"])],
+            [value("x", [1, 16000])],
+            ["y"],
+            {"n": np.array([0]), "e": np.array([5]), "o": np.array([1])},
+        ),
+        tmp_path,
+    )
+    assert "put them into m.txt next to it" in prepared(path).source
+    path = save(model(sound, [value("x", [1, 1, 49, 10])], ["y"]), tmp_path)
+    assert "say in m.toml next to it" in prepared(path).source
