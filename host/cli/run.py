@@ -56,7 +56,7 @@ Input = Annotated[
         "--input",
         metavar="FILE or FOLDER",
         show_default=False,
-        help="Input: .npz, .npy, a picture, a .wav or a folder of them; - for stdin.",
+        help="Input: .npz, .npy, a picture, .wav, video, camera or a folder; - for stdin.",
     ),
 ]
 Output = Annotated[

@@ -18,7 +18,8 @@ _SIZE = (64, 96)
 _FFMPEG = """#!{python}
 import os, sys
 open("arguments", "w").write(" ".join(sys.argv[1:]))
-sys.stdout.buffer.write(open(sys.argv[sys.argv.index("-i") + 1], "rb").read())
+source = sys.argv[sys.argv.index("-i") + 1]
+sys.stdout.buffer.write(open(source if os.path.isfile(source) else "live", "rb").read())
 says = os.environ.get("SAYS", "")
 print(says, file=sys.stderr)
 sys.exit(1 if says else 0)
@@ -99,6 +100,31 @@ def test_what_is_no_video_is_one_line(edgekit, home, ffmpeg, model, monkeypatch,
     monkeypatch.setenv("SAYS", says)
     done = edgekit("run", model, "--input", "x.mp4")
     assert done.code == 2 and said in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("camera", "words", "shown"),
+    [
+        ("/dev/video9", "-f v4l2 -i /dev/video9", "/dev/video9"),
+        ("rtsp://me:secret@door:554/x", "-rtsp_transport tcp -i rtsp://me:secret@door:554/x",
+         "rtsp://door:554/x"),
+    ],
+)  # fmt: skip
+def test_a_camera_that_is_unplugged(
+    edgekit, home, ffmpeg, model, monkeypatch, camera, words, shown
+):
+    """What it gave before is told, with the reason of its end and without its password."""
+    bright = _pictures(np.full((50, 100, 3), 255))
+    (home / "live").write_bytes(bright + bright + bright[: len(bright) // 2])
+    monkeypatch.setenv("SAYS", "No such device")
+    done = edgekit("run", model, "--input", camera)
+    assert done.code == 2 and words in (home / "arguments").read_text()
+    assert [line[14:] for line in done.out.splitlines() if "frame " in line] == ["dog 0.40"] * 2
+    *_, told, why = done.err.splitlines()
+    assert told.startswith(f"frames   2 of {shown}, ")
+    said = "expected a video that ffmpeg reads, found: No such device"
+    assert why == f"edgekit: {shown}: {said}"
+    assert "secret" not in done.err
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
 _OTHER_SOUNDS = (".aac", ".aiff", ".flac", ".m4a", ".mp3", ".oga", ".ogg", ".opus", ".wma")
 _OTHER_PICTURES = (".avif", ".heic", ".heif", ".jp2", ".pdf", ".psd", ".svg")
+_LIVE = re.compile(r"/dev/video\d+|(rtsps?|rtmp|udp|tcp):/")  # a path has one slash less
 _VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".webm")
 
 Inputs = dict[str, NDArray[Any]]
@@ -55,6 +56,8 @@ class InputVariant(Protocol):
 
 def input_files(path: Path) -> list[Path]:
     """Return the file itself, or a folder's supported files in natural order (2.png, 10.png)."""
+    if is_live(path):
+        return [path]
     if not path.is_dir():
         if not path.is_file():
             found = "something else" if path.exists() else f"nothing there{near_file(path)}"
@@ -99,8 +102,13 @@ def is_text(file: Path) -> bool:
 
 
 def is_video(file: Path) -> bool:
-    """Whether a file is a video, by its name."""
-    return file.suffix.lower() in _VIDEOS
+    """Whether a file is a video, by its name, or a camera."""
+    return file.suffix.lower() in _VIDEOS or is_live(file)
+
+
+def is_live(path: Path) -> bool:
+    """Whether it is a camera of this machine, or the address of one."""
+    return _LIVE.match(str(path)) is not None
 
 
 def is_sound(file: Path) -> bool:
