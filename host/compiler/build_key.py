@@ -18,7 +18,12 @@ from edgekit.host.common.files import open_file, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import decoder_file, read_sidecar, sidecar_files
+from edgekit.host.compiler.sidecars import (
+    decoder_file,
+    next_token_file,
+    read_sidecar,
+    sidecar_files,
+)
 from edgekit.kb.targets.board import BoardProfile
 
 _TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # folders of the user's own measurements
@@ -32,7 +37,8 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model, its files and those next to it, the profile, all
     options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
     a model that cannot be read."""
-    files = (model, decoder_file(model), options.float_model, options.recognizer)
+    parts = decoder_file(model), next_token_file(model)
+    files = (model, *parts, options.float_model, options.recognizer)
     hashes = (model_hash(file) for file in files if file is not None)
     models = (model, options.recognizer) if options.recognizer else (model,)
     given = (model.name, *hashes, repr(board), repr(options))

@@ -36,7 +36,8 @@ _LABELS = re.compile(
     r"(.*[-_. ])?(labels?|label_?map|classes|class_?names|class_map)([-_. ].*)?\.(txt|csv|names)",
     re.I,
 )
-_ENCODER, _DECODER = "encoder_model", "decoder_model"  # as Optimum names the two parts of a model
+# As Optimum names the two parts of a model, and the second one for one more token.
+_ENCODER, _DECODER, _NEXT = "encoder_model", "decoder_model", "decoder_with_past_model"
 _MOST_BYTES = 64 << 20
 _MOST_YAML, _DEEPEST_YAML = 1 << 20, 32
 _ONNX = "onnx"  # folder in which some exporters put the model alone
@@ -80,6 +81,14 @@ def decoder_file(model: Path) -> Path | None:
     if not model.name.startswith(_ENCODER):
         return None
     file = model.with_name(model.name.replace(_ENCODER, _DECODER, 1))
+    return file if file.is_file() else None
+
+
+def next_token_file(model: Path) -> Path | None:
+    """The decoder for one more token, which has caches, next to an encoder."""
+    if not model.name.startswith(_ENCODER):
+        return None
+    file = model.with_name(model.name.replace(_ENCODER, _NEXT, 1))
     return file if file.is_file() else None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host import compile_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from tests.cli.test_detect import served
@@ -57,6 +58,29 @@ def test_an_encoder_and_a_decoder_write_down_what_is_said(edgekit, home):
     first, second = joined.split()
     assert first == expected_text(np.pad(sounds[0], (0, 2400))[: first_cut(both)])
     assert second == expected_text(both[first_cut(both) :])
+
+
+def test_a_decoder_with_a_cache_writes_the_same(edgekit, home):
+    """One token at a time, with its keys and values as states, also for a second sound. One that
+    takes something else is left out."""
+    path = dictation_model(home, cached=True)
+    sounds = [sweep(200, 900, 0.75), sweep(2000, -700, 0.9)]
+    for name, sound in zip("ab", sounds, strict=True):
+        _wav(home / f"{name}.wav", sound, bits=32)
+    done = edgekit("run", path, "--input", ".", "--json")
+    assert done.code == 0, done.err
+    found = [each["line"]["text"] for each in done.document["inputs"]]
+    assert found == [expected_text(sound) for sound in sounds]
+    listens, writes = compiled(path)
+    assert listens.memory.state_bytes < writes.memory.state_bytes
+    with open_on_board(root=home.parent / "home/boards/local") as board:
+        assert [board.transcribe(sound.tolist()).text for sound in sounds] == found
+    (home / "decoder_with_past_model.onnx").write_bytes((home / "encoder_model.onnx").read_bytes())
+    assert len(compiled(path)) == 3
+
+
+def compiled(path):
+    return compile_model(path, task="guess").manifest.every_variant()
 
 
 def test_what_is_said_is_told_with_its_times(edgekit, home):

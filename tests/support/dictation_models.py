@@ -19,13 +19,19 @@ END, START, ENGLISH, GERMAN, TRANSCRIBE, _TRANSLATE, _PLAIN = range(20, 27)
 _SUPPRESSED, _HELD = [3, 27, _PLAIN, START], [7, END]
 _TIME, _TIMED = 27, 27 + 51  # the first token of a time, and all tokens with those
 _NEVER = [3, START]
+# What is kept of the text and the sound, and its names in caches.
+_KEPT = {
+    "k_x": "decoder.key", "v_x": "decoder.value", "key_h": "encoder.key",
+    "value_h": "encoder.value",
+}  # fmt: skip
 _LETTERS = "abcdefghijklmnopqrst"
 _SPECIAL = ("end", "start", "en", "de", "transcribe", "translate", "plain", "none")
 
 
-def dictation_model(folder: Path, seed: int = 0, timed: bool = False) -> Path:
+def dictation_model(folder: Path, seed: int = 0, timed: bool = False, cached: bool = False) -> Path:
     """Writes the encoder, the decoder and the files next to them; returns the encoder. `timed`: the
-    last token, and those behind it, are times of 0 to 1 s."""
+    last token, and those behind it, are times of 0 to 1 s. `cached`: also a decoder for one more
+    token."""
     weights = _weights(seed, timed)
     nodes = [
         node("Transpose", ["input_features"], ["frames"], perm=[0, 2, 1]),
@@ -38,6 +44,8 @@ def dictation_model(folder: Path, seed: int = 0, timed: bool = False) -> Path:
         model(nodes, [features], ["last_hidden_state"], own), folder, "encoder_model.onnx"
     )
     save(_decoder(weights), folder, "decoder_model.onnx")
+    if cached:
+        save(_next_token(weights), folder, "decoder_with_past_model.onnx")
     names = [f"<|{name}|>" for name in _SPECIAL]
     added = [{"id": 20 + i, "content": n, "special": True} for i, n in enumerate(names)]
     level = {"type": "ByteLevel", "add_prefix_space": False}
@@ -162,12 +170,55 @@ def _decoder(weights: dict[str, Array]) -> Any:
         node("MatMul", ["parts", "value_h"], ["sound"]),
         node("Add", ["y", "sound"], ["z"]),
         node("MatMul", ["z", "logits"], ["scores"]),
+        *(node("Unsqueeze", [n, "one"], [f"present.0.{_KEPT[n]}"]) for n in _KEPT),
     ]
     inputs = [
         value("input_ids", ["batch_size", "decoder_sequence_length"], "s64"),
         value("encoder_hidden_states", ["batch_size", "encoder_sequence_length", _WIDTH]),
     ]
-    return model(nodes, inputs, ["scores"], {**own, **ends})
+    outputs = ["scores", *(f"present.0.{name}" for name in _KEPT.values())]
+    return model(nodes, inputs, outputs, {**own, **ends})
+
+
+def _next_token(weights: dict[str, Array]) -> Any:
+    """The same for one more token behind those whose keys and values are given."""
+    past = {name: f"past_key_values.0.{kept}" for name, kept in _KEPT.items()}
+    own = {n: data for n, data in weights.items() if n not in ("heard", "mask", "key", "value")}
+    own |= {"one": np.array([1]), "two": np.array([2])}
+    nodes = [
+        node("Shape", [past["k_x"]], ["extents"]),
+        node("Gather", ["extents", "two"], ["length"]),
+        node("Gather", ["places", "length"], ["place"]),
+        node("Gather", ["words", "input_ids"], ["word"]),
+        node("Add", ["word", "place"], ["x"]),
+        *(node("MatMul", ["x", name], [f"{name}_x"]) for name in "qkv"),
+        *(node("Unsqueeze", [f"{name}_x", "one"], [f"{name}_4"]) for name in "qkv"),
+        *(
+            node("Concat", [past[f"{n}_x"], f"{n}_4"], [f"present.0.{_KEPT[f'{n}_x']}"], axis=2)
+            for n in "kv"
+        ),
+        node("Transpose", ["present.0.decoder.key"], ["k_turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q_4", "k_turned"], ["near"]),
+        node("Softmax", ["near"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "present.0.decoder.value"], ["text_4"]),
+        node("Squeeze", ["text_4", "one"], ["text"]),
+        node("Add", ["x", "text"], ["y"]),
+        node("MatMul", ["y", "query"], ["asked"]),
+        node("Unsqueeze", ["asked", "one"], ["asked_4"]),
+        node("Transpose", [past["key_h"]], ["key_turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["asked_4", "key_turned"], ["like"]),
+        node("Softmax", ["like"], ["parts"], axis=-1),
+        node("MatMul", ["parts", past["value_h"]], ["sound_4"]),
+        node("Squeeze", ["sound_4", "one"], ["sound"]),
+        node("Add", ["y", "sound"], ["z"]),
+        node("MatMul", ["z", "logits"], ["scores"]),
+    ]
+    inputs = [
+        value("input_ids", ["batch_size", 1], "s64"),
+        *(value(n, ["batch_size", 1, f"{n}_length", _WIDTH]) for n in past.values()),
+    ]
+    outputs = ["scores", "present.0.decoder.key", "present.0.decoder.value"]
+    return model(nodes, inputs, outputs, own)
 
 
 def _logits(w: dict[str, Array], tokens: list[int], hidden: Array) -> Array:

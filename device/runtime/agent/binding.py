@@ -108,13 +108,14 @@ def describe(lib: ctypes.CDLL, path: str) -> Description:
 
 def shared_state(manifest: Manifest) -> Optional[mmap.mmap]:
     """Memory for the states of all variants of a language model, which take different numbers of
-    tokens of one text, or of an encoder and a decoder; None for other models, whose variants have
-    states of their own."""
+    tokens of one text, or of an encoder and a decoder, which may have more behind those; None for
+    other models, whose variants have states of their own."""
     every = manifest.every_variant()
     sizes = {v.memory.state_bytes for v in every}
     is_language = manifest.task is not None and manifest.task.kind == GENERATE
-    shares = is_language or {v.signature for v in every} == {LISTEN, WRITE}
-    return block_of(sizes.pop()) if shares and len(sizes) == 1 else None
+    if {v.signature for v in every} == {LISTEN, WRITE}:
+        return block_of(max(sizes))
+    return block_of(sizes.pop()) if is_language and len(sizes) == 1 else None
 
 
 def block_of(size: int) -> mmap.mmap:

@@ -41,7 +41,8 @@ Run = Callable[[Mapping[str, Array], str], Mapping[str, Any]]
 class DictationSpec(Record):
     """A text begins with the tokens `start`, the token of the language (the best of `languages`, if
     there are any) and those of `after`. It ends before any of `ends`; none of `held` is its first
-    token. Tokens from number `times` are times in steps of STEP; 0 if there are none."""
+    token. Tokens from number `times` are times in steps of STEP; 0 if there are none. If it is
+    `cached`, each token is computed, in order: the decoder keeps what it knows of those before."""
 
     tokenizer: BpeSpec
     ends: Tuple[int, ...]
@@ -50,6 +51,7 @@ class DictationSpec(Record):
     after: Tuple[int, ...]
     held: Tuple[int, ...]
     times: int = 0
+    cached: bool = False
 
 
 class Subtitle(NamedTuple):
@@ -63,8 +65,9 @@ class Subtitle(NamedTuple):
 
 def dictation_of(data: bytes, where: str) -> DictationSpec:
     """Checks the file of a release."""
-    required = tuple(name for name in DictationSpec.field_names if name != "times")
-    keys = file_keys(data, where, SCHEMA, required, ("times",))
+    optional = ("times", "cached")
+    required = tuple(name for name in DictationSpec.field_names if name not in optional)
+    keys = file_keys(data, where, SCHEMA, required, optional)
     tokenizer = bpe_of(keys["tokenizer"], f"{where}.tokenizer")
 
     def tokens(name: str) -> Tuple[int, ...]:
@@ -77,7 +80,10 @@ def dictation_of(data: bytes, where: str) -> DictationSpec:
         tokens, ("ends", "start", "languages", "after", "held")
     )
     times = integer(keys.get("times", 0), f"{where}.times", 0, 1 << 24)
-    made = DictationSpec(tokenizer, ends, start, languages, after, held, times)
+    cached = keys.get("cached", False)
+    if type(cached) is not bool:
+        raise bad(f"{where}.cached", "true or false", cached)
+    made = DictationSpec(tokenizer, ends, start, languages, after, held, times, cached)
     if not made.start or not made.ends:
         raise bad(where, "tokens with which texts start and end", "none")
     return made
@@ -96,6 +102,7 @@ class Dictation:
         writers = [v for v in every if v.signature == WRITE]
         tokens = [next(s for s in v.inputs if s.name != POSITION) for v in writers]
         self._tokens = sorted(tokens, key=lambda spec: spec.shape)
+        self._known = 0  # tokens in the decoder's cache
 
     def line(self, samples: Sequence[float]) -> Line:
         """The text of `samples`, -1 to 1, of one channel, and the mean probability of its
@@ -130,6 +137,7 @@ class Dictation:
         spec, room = self._spec, self._sound.shape[-1]
         padded = part.tobytes() + bytes(4 * (room - len(part)))
         self._run({self._sound.name: Array("f32", self._sound.shape, padded)}, LISTEN)
+        self._known = 0
         tokens = list(spec.start)
         if spec.languages:
             number = values_of(self._step(tokens)[LANGUAGE], "i")[0]
@@ -188,6 +196,13 @@ class Dictation:
 
     def _step(self, tokens: Sequence[int]) -> Mapping[str, Any]:
         """What follows the last token, by the shortest decoder that takes so many."""
+        while self._spec.cached and self._known < len(tokens) - 1:
+            self._known += 1
+            self._computed(tokens[: self._known])
+        self._known = len(tokens)
+        return self._computed(tokens)
+
+    def _computed(self, tokens: Sequence[int]) -> Mapping[str, Any]:
         spec = next(s for s in self._tokens if s.shape[-1] >= len(tokens))
         room = spec.shape[-1]
         code = BY_NAME[spec.dtype].code

@@ -3,8 +3,9 @@ Optimum exports Whisper and Moonshine (Radford et al., 2022; Jeffries et al., 20
 
 The release has two signatures. LISTEN computes from samples what the decoder knows of the sound,
 also the keys and values of its cross-attention, which do not depend on the text: they are states
-that WRITE reads to compute the token behind those so far. The decoder keeps no cache of the text,
-but computes all its places each time, in a number that is compiled for short and long texts.
+that WRITE reads to compute the token behind those so far. With a decoder for one more token next to
+it, WRITE takes one token and keeps a cache of the text (`dictation_cache.py`). Else the decoder
+computes all places each time, in a number that is compiled for short and long texts.
 """
 
 from __future__ import annotations
@@ -27,8 +28,20 @@ from edgekit.host.compiler.frontends import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Shape, State, Tensor
 from edgekit.host.compiler.options import CompileOptions, Shapes
-from edgekit.host.compiler.sidecars import CONFIG, PIXELS, config_folder, decoder_file
+from edgekit.host.compiler.sidecars import (
+    CONFIG,
+    PIXELS,
+    config_folder,
+    decoder_file,
+    next_token_file,
+)
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.dictation_cache import (
+    cached_step,
+    is_for_one_token,
+    is_sound_state,
+    sound_states,
+)
 from edgekit.host.compiler.tasks.dictation_file import FILE, Dictated, read_dictation
 from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.log_mel import log_mel
@@ -42,6 +55,7 @@ _FEATURES, _STATES = "input_features", "encoder_hidden_states"
 _TOKENS = "input_ids"
 _WHISPER = "WhisperFeatureExtractor"
 _LENGTHS = (32, 128)  # tokens of short and long texts
+_MOST_KEPT = 448  # tokens in a cache: as many as Whisper takes
 _NEVER = -1e30
 _TASKS = ("auto", "guess", TRANSCRIBE)
 
@@ -55,7 +69,8 @@ def variants_of(path: Path, options: CompileOptions) -> tuple[CompileOptions, ..
         known = {LISTEN: (_sound_input(path),), WRITE: (_TOKENS, POSITION)}
         if not options.shapes:
             most = read_dictation(path).most
-            lengths = dict.fromkeys(min(length, most) for length in _LENGTHS)
+            known_lengths = (_MOST_KEPT,) if _keeps_text(path) else _LENGTHS
+            lengths = dict.fromkeys(min(length, most) for length in known_lengths)
             first, *more = ({_TOKENS: (1, length)} for length in lengths)
             options = replace(options, shapes=first, more_shapes=tuple(more))
         return options.each_variant(known)
@@ -108,9 +123,27 @@ def dictation_graph(path: Path, options: CompileOptions) -> Graph:
     length = options.shapes.get(_TOKENS, (1, _LENGTHS[0]))
     decoder = import_model(file, {_TOKENS: length, _STATES: hidden})
     before, after = _cut(decoder)
+    step = _step_of(path, decoder)
+    kept = sound_states(decoder) if step else _kept(before, after)
     if options.signature == LISTEN:
-        return _listener(encoder, replace(decoder, nodes=before, outputs=_kept(before, after)))
-    return _writer(decoder, after, _kept(before, after), about)
+        return _listener(encoder, replace(decoder, nodes=before, outputs=kept))
+    if step is not None:
+        return _with_best(Appender(step, "next"), step.outputs[0], about)
+    return _writer(decoder, after, kept, about)
+
+
+def _step_of(path: Path, decoder: Graph) -> Graph | None:
+    """The graph of one more token, if there is a file for it that fits."""
+    file = next_token_file(path)
+    if file is None or not _keeps_text(path):
+        return None
+    return cached_step(file, decoder, _TOKENS, decoder.tensors[_TOKENS].shape[-1])
+
+
+def _keeps_text(path: Path) -> bool:
+    """Whether there is a decoder with a cache of the text, of which a release has one."""
+    file, decoder = next_token_file(path), decoder_file(path)
+    return file is not None and decoder is not None and is_for_one_token(file, decoder, _TOKENS)
 
 
 def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
@@ -120,6 +153,7 @@ def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepare
     about = read_dictation(path)
     samples = graph.inputs[0]
     spec = TaskSpec(TRANSCRIBE, samples, graph.outputs[0], rate=about.rate, characters=FILE)
+    cached = any(is_sound_state(name) for name in graph.states)
     seconds = graph.tensors[samples].shape[-1] / about.rate
     file = decoder_file(path)
     source = f"because {file.name if file else ''} is next to it"
@@ -129,7 +163,7 @@ def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepare
         "leaves the outputs as they are"
     )
     noted = replace(graph, notes=(*graph.notes, note))
-    return Prepared(noted, spec, source, {FILE: about.file})
+    return Prepared(noted, spec, source, {FILE: about.file(cached)})
 
 
 def _sound_input(path: Path) -> str:
@@ -209,7 +243,11 @@ def _writer(decoder: Graph, after: tuple[Node, ...], kept: Iterable[str], about:
         states={name: _silence(name, shape) for name, shape in shapes.items()},
     )
     to = Appender(made, "next")
-    row = _row(to, logits)
+    return _with_best(to, _row(to, logits), about)
+
+
+def _with_best(to: Appender, row: str, about: Dictated) -> Graph:
+    """The graph with the most likely tokens by the logits [1, 1, words] of `row` as outputs."""
     words = to.shape(row)[-1]
     never = [n for n in about.suppressed if n < words]
     allowed = row
@@ -227,7 +265,7 @@ def _writer(decoder: Graph, after: tuple[Node, ...], kept: Iterable[str], about:
     if languages := about.spec.languages:
         found = to.add(ops.Gather(2), row, to.constant(np.array(languages), DType.I32))
         _, outputs[LANGUAGE] = to.add_all(ops.TopK(1, index=DType.I32), found)
-    graph = to.graph
+    graph = replace(to.graph, outputs=())
     for called, name in outputs.items():
         graph = Appender(graph, called).with_output(name, called)
     return graph

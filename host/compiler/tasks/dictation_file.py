@@ -36,10 +36,10 @@ class Dictated:
     pixels: Mapping[str, Any]
     language: str = ""
 
-    @property
-    def file(self) -> bytes:
-        """The file of a release."""
-        made = json.dumps({"schema": SCHEMA, **asdict(self.spec)}, ensure_ascii=False).encode()
+    def file(self, cached: bool) -> bytes:
+        """The file of a release, whose decoder may keep a cache of the text."""
+        about = {**asdict(self.spec), "cached": cached}
+        made = json.dumps({"schema": SCHEMA, **about}, ensure_ascii=False).encode()
         dictation_of(made, FILE)  # as the board will check it
         return made
 
