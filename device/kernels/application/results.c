@@ -6,9 +6,10 @@
 
 #include "task_parts.h"
 
-enum { MOST_CLASSES = 1 << 24 };  /* f32 counts no further */
-static const double LEAST = 0.25; /* score of a box */
-static const double MOST = 1.05;  /* quantized shares may be a little above 1 */
+enum { MOST_CLASSES = 1 << 24 };      /* f32 counts no further */
+static const double LEAST = 0.25;     /* score of a box */
+static const double MOST = 1.05;      /* quantized shares may be a little above 1 */
+static const double MOST_PART = 0.01; /* by which a number of a class is not whole */
 
 void ek_put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]) {
     *label = 0;
@@ -52,7 +53,7 @@ static int box_of(const ek_task *task, const float *row, ek_box *box) {
                     .right = in_picture(row[5], p->left, p->across, p->width),
                     .bottom = in_picture(row[6], p->top, p->down, p->height),
                     .score = row[2],
-                    .number = (int)row[1]};
+                    .number = (int)(row[1] + 0.5f)};
     ek_put_label(task, box->number, box->label);
     return box->right > box->left && box->bottom > box->top;
 }
@@ -244,14 +245,25 @@ static int objects_of(const ek_task *task, ek_box *boxes, uint8_t *masks, int mo
     return best ? count : -1;
 }
 
-/* A score above 1 of a row: then outputs are not decoded as the model means them. 0 if there is
- * none. */
-static float odd_score(const ek_task *task) {
+/* Whether a row has a score above 1, or a number of a class that is not whole: then outputs are not
+ * decoded as the model means them. */
+static int are_odd(const ek_task *task, char *error) {
     const float *row = task->results[task->output], *end = row + task->out.elements;
     const int64_t width = task->out.shape[task->out.rank - 1];
-    for (; row < end; row += width)
-        if (!is_empty(row) && (double)row[2] > MOST)
-            return row[2];
+    for (; row < end; row += width) {
+        if (is_empty(row))
+            continue;
+        const double class = row[1], part = class - (double)(int64_t)(class + 0.5);
+        const int high = (double)row[2] > MOST;
+        if (!high && part <= MOST_PART && part >= -MOST_PART)
+            continue;
+        snprintf(error, EK_TASK_ERROR,
+                 "expected %s, found %g: these outputs are not decoded as the model means them; "
+                 "name its --head, or compile it with --task none",
+                 high ? "scores from 0 to 1" : "whole numbers of classes",
+                 high ? (double)row[2] : class);
+        return 1;
+    }
     return 0;
 }
 
@@ -293,15 +305,8 @@ static int give_results(ek_task *task, void *context, char *error) {
         return classes_of(task, q->into, q->most);
     if (!strcmp(q->kind, "embed"))
         return vector_of(task, q->into, q->most);
-    const double odd = (double)odd_score(task);
-    if (odd > 0) {
-        snprintf(
-            error, EK_TASK_ERROR,
-            "expected scores from 0 to 1, found %g: these outputs are not decoded as the model "
-            "means them; name its --head, or compile it with --task none",
-            odd);
+    if (are_odd(task, error))
         return -1;
-    }
     if (!strcmp(q->kind, "pose"))
         return poses_of(task, q->into, q->most);
     if (!strcmp(q->kind, "obb"))

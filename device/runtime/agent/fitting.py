@@ -18,6 +18,7 @@ from edgekit.device.runtime.errors import InputError
 LEAST = 0.25  # score of a box, where the model selects boxes without a threshold
 _MOST_SCORE = 1.05  # quantized shares may be a little above 1
 _TINY = 1e-6  # of a pixel
+_MOST_PART = 0.01  # by which a number of a class is not whole
 _MOST_CLASSES = 1 << 24  # f32 counts no further
 
 Corners = Tuple[float, float, float, float]  # left, top, right, bottom
@@ -124,22 +125,29 @@ def found_rows(
     values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> Iterator[Tuple[int, Box, Sequence[float]]]:
     """The number of each row that is not empty, its box, and what follows; see `boxes_of`.
-    InputError for scores that are none: places of points, for example, in a row of classes."""
+    InputError for scores and classes that are none: places of points, for example, or scores, where
+    another head has classes."""
     labels = tuple(given) or task.labels
     for start in range(0, len(values), width):
         _, index, score, x0, y0, x1, y1, *rest = values[start : start + width]
         if not 0 <= index < _MOST_CLASSES or not score >= LEAST:
             continue
+        number = round(index)
         if score > _MOST_SCORE:
-            raise InputError(
-                f"expected scores from 0 to 1, found {score:g}: these outputs are not decoded as "
-                "the model means them; name its --head, or compile it with --task none"
-            )
+            raise _misread("scores from 0 to 1", score)
+        if abs(index - number) > _MOST_PART:
+            raise _misread("whole numbers of classes", index)
         left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
         if right > left and bottom > top:
-            number = int(index)
             label = labels[number] if number < len(labels) else ""
             yield start // width, Box(label, score, left, top, right, bottom, number), rest
+
+
+def _misread(expected: str, found: float) -> InputError:
+    return InputError(
+        f"expected {expected}, found {found:g}: these outputs are not decoded as the model means "
+        "them; name its --head, or compile it with --task none"
+    )
 
 
 def _points_of(values: Sequence[float], placed: Placed) -> Tuple[Point, ...]:

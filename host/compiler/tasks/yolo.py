@@ -127,15 +127,20 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
 
 
 def end_to_end(ends: Ends) -> Iterator[Head]:
-    """YOLOv10, YOLO26 and others that select: [1, boxes, 6] of corners, score, class."""
+    """YOLOv10, YOLO26 and others that select: [1, boxes, 6] of corners, score, class, or of the
+    class before the score if only that was an integer."""
     output, image = ends.only(3), ends.image
     if output is None or output.shape[2] != 6 or not 1 < output.shape[1] <= MOST_ROWS:
         return
     if output.shape[1] in box_counts(image, 1) | box_counts(image, 3):
         return
 
+    last = [ends.is_from_integers(name) for name, _ in ends.parts(output.name)[-2:]]
+
     def rows(to: Appender) -> str:
         corners, score, label = to.add_all(ops.Split(2, (4, 1, 1)), to.floats(output.name))
+        if last == [True, False]:
+            score, label = label, score
         if image.relative:
             corners = to.add(ops.Mul(), corners, to.constant(sizes_of(image)))
         return as_rows(to, label, score, [corners])

@@ -69,3 +69,22 @@ def test_scores_that_are_none_are_no_boxes():
     assert len(boxes_of(rows[0], 7, task, placed)) == 1
     with pytest.raises(InputError, match="scores from 0 to 1, found 150: these outputs are"):
         boxes_of([*rows[0], *rows[1]], 7, task, placed)
+    with pytest.raises(InputError, match=r"whole numbers of classes, found 0\.9: these outputs"):
+        boxes_of([0, 0.9, 1, *rows[0][3:]], 7, task, placed)  # a score
+
+
+@pytest.mark.parametrize("class_first", [True, False])
+def test_the_class_of_a_selected_box_was_an_integer(tmp_path, class_first):
+    """Scores and classes are in either order at the end of a row."""
+    parts = {
+        "box": np.float32([[[1, 2, 30, 40], [5, 6, 7, 8]]]), "score": np.float32([[[0.75], [0.5]]]),
+        "each": np.float32([[[0, 0, 1], [0, 1, 0]]]),
+    }  # fmt: skip
+    last = ["class", "score"] if class_first else ["score", "class"]
+    nodes = [
+        node("ArgMax", ["each"], ["best"], axis=2, keepdims=1),
+        node("Cast", ["best"], ["class"], to=1),
+        node("Concat", ["box", *last], ["y"], axis=2),
+    ]
+    found = rows_of(prepared(built(tmp_path, parts, nodes, ["y"], _SIZE)))
+    assert [each[:2] for each in found] == [(2, 0.75), (1, 0.5)]
