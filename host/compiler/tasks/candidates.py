@@ -11,7 +11,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import InputImage
-from edgekit.host.compiler.tasks.heads import KEEP, TOP, YOLO_LIMITS, sizes_of, to_corners
+from edgekit.host.compiler.tasks.heads import (
+    KEEP,
+    TOP,
+    YOLO_LIMITS,
+    in_pixels,
+    sizes_of,
+    to_corners,
+)
 
 _APART = 1 << 14  # pixels between boxes of different classes: these do not suppress each other
 
@@ -38,12 +45,7 @@ def candidates_of(to: Appender, image: InputImage, x: str, rest: int) -> Candida
     box, scores, more = to.add_all(ops.Split(2, (4, classes, rest)), some)
     label = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), scores))
     score = to.add(ops.Reshape((1, count, 1)), score)
-    return Candidates(label, score, in_pixels(to, image, box), more)
-
-
-def in_pixels(to: Appender, image: InputImage, box: str) -> str:
-    """Boxes [1, n, 4], which may be relative to the picture."""
-    return to.add(ops.Mul(), box, to.constant(sizes_of(image))) if image.relative else box
+    return Candidates(label, score, in_pixels(to, image, box, sizes_of(image)), more)
 
 
 def best_rows(

@@ -47,7 +47,7 @@ def center_net(ends: Ends) -> Iterator[Head]:
         shift, size = (_rows(to, each) for each in (shifts, sizes))
         box = to.add(ops.Concat(2), to.add(ops.Add(), shift, to.constant(cells[None])), size)
         box = to.add(ops.Mul(), box, to.constant(sides[None]))
-        return selected(to, box, _peaks(to, scores), None, _LIMITS)
+        return selected(to, box, _peaks(to, scores), _LIMITS)
 
     yield Head("centernet", "outputs are those of CenterNet", heat.shape[1], rows, _PIXELS)
 

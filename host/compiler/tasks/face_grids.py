@@ -45,7 +45,7 @@ def yu_net(ends: Ends) -> Iterator[Head]:
         box = to.add(ops.Mul(), box, to.constant(sides[None]))
         one, other = (_joined(to, [v.scores[i] for v in levels]) for i in range(2))
         score = to.add(ops.Sqrt(), to.add(ops.Mul(), _share(to, one), _share(to, other)))
-        return selected(to, box, to.add(ops.Transpose((0, 2, 1)), score), None, _YUNET_LIMITS)
+        return selected(to, box, to.add(ops.Transpose((0, 2, 1)), score), _YUNET_LIMITS)
 
     yield Head("yunet", "outputs are those of YuNet", 1, rows, _YUNET_PIXELS, _LABELS)
 

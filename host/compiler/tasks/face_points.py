@@ -51,7 +51,7 @@ def retina_face(ends: Ends) -> Iterator[Head]:
         shares = to.floats(scores) if done else to.add(ops.Softmax(), to.floats(scores))
         _, face = to.add_all(ops.Split(2, (1, 1)), shares)
         box = prior_boxes(to, to.floats(by_width[4].name), priors)
-        return selected(to, box, to.add(ops.Transpose((0, 2, 1)), face), None, _RETINA_LIMITS)
+        return selected(to, box, to.add(ops.Transpose((0, 2, 1)), face), _RETINA_LIMITS)
 
     yield Head("retinaface", "outputs are RetinaFace's", 1, rows, _RETINA_PIXELS, _LABELS)
 
@@ -73,7 +73,7 @@ def center_face(ends: Ends) -> Iterator[Head]:
         box = to.add(ops.Concat(2), center, to.add(ops.Exp(), size))
         box = to.add(ops.Mul(), box, to.constant(np.full((1, 1, 1), _STRIDE)))
         score = to.add(ops.Reshape((1, 1, heat.elements)), to.floats(heat.name))
-        return selected(to, box, score, None, _CENTER_LIMITS)
+        return selected(to, box, score, _CENTER_LIMITS)
 
     yield Head("centerface", "outputs are CenterFace's", 1, rows, _CENTER_PIXELS, _LABELS)
 

@@ -84,7 +84,7 @@ def blaze_face(ends: Ends) -> Iterator[Head]:
         box = to.add(ops.Add(), box, to.constant(shift[None]))
         score = to.add(ops.Logistic(), to.floats(scores.name))
         score = to.add(ops.Transpose((0, 2, 1)), score)
-        return selected(to, box, score, None, _LIMITS)
+        return selected(to, box, score, _LIMITS)
 
     what = f"outputs are those of MediaPipe's {blaze.label} detectors"
     yield Head("blazeface", what, 1, rows, blaze.pixels, (blaze.label,))
@@ -117,7 +117,7 @@ def ultra_face(ends: Ends) -> Iterator[Head]:
         if decoded:
             corners = to.add(ops.Mul(), to.floats(boxes), to.constant(sizes_of(ends.image)))
             return suppressed(to, corners, face, _LIMITS)
-        return selected(to, prior_boxes(to, to.floats(boxes), priors), face, None, _LIMITS)
+        return selected(to, prior_boxes(to, to.floats(boxes), priors), face, _LIMITS)
 
     yield Head("ultraface", "outputs are UltraFace's", 1, rows, _ULTRA_PIXELS, ("face",))
 

@@ -97,7 +97,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
-        return sound_task(path, graph, options) or Prepared(graph)
+        return sound_task(path, graph, options) or _without_results(graph, options)
     ends = Ends(widened(alone), image)
     model = known_of(path, ends, options)
     if lines := line_reader(model) or line_direction(model):
@@ -119,6 +119,14 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             if options.task == task:
                 raise _misfit(task, graph, expected)
     return _unknown(graph, model)
+
+
+def _without_results(graph: Graph, options: CompileOptions) -> Prepared:
+    """The graph of a model that takes no picture, with a note where results are expected."""
+    if options.task != "guess":
+        return Prepared(graph)
+    note = "shows no results: its inputs and outputs are not known ones; --output FILE writes them"
+    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
 def _unknown(graph: Graph, model: KnownModel) -> Prepared:

@@ -149,7 +149,7 @@ def _head(ends: Ends, family: _Family, levels: list[_Level], done: bool) -> Head
         center = to.add(ops.Add(), center, to.constant(shift - (reach - 1) / 2))
         center = to.add(ops.Mul(), center, to.constant(unit))
         boxes = to.add(ops.Transpose((0, 2, 1)), to.add(ops.Concat(1), center, size))
-        return selected(to, boxes, to.add(ops.Mul(), classes, sure), None, V5_LIMITS)
+        return selected(to, boxes, to.add(ops.Mul(), classes, sure), V5_LIMITS)
 
     what = f"outputs are grids like {family.name}'s, whose published anchors are a proposal"
     return Head(family.name, what, fields - 5, rows)

@@ -20,6 +20,7 @@ from edgekit.host.compiler.tasks.ends import InputImage
 
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
 UNNAMED = -1  # classes
+_MOST_RELATIVE = 3.0  # of boxes and points, which may reach out of the picture
 TOP_OF_ALL = 1000  # candidates, where those of different classes compete
 
 
@@ -59,16 +60,8 @@ class Head:
     kind: str = DETECT
 
 
-def selected(
-    to: Appender,
-    boxes: str,
-    scores: str,
-    unit: Array | None = None,
-    limits: Limits = YOLO_LIMITS,
-) -> str:
-    """Rows of boxes [1, n, 4], given by centers and sizes in `unit`, and scores [1, c, n]."""
-    if unit is not None:
-        boxes = to.add(ops.Mul(), boxes, to.constant(unit))
+def selected(to: Appender, boxes: str, scores: str, limits: Limits = YOLO_LIMITS) -> str:
+    """Rows of boxes [1, n, 4], given by centers and sizes in pixels, and scores [1, c, n]."""
     return suppressed(to, to_corners(to, boxes), scores, limits)
 
 
@@ -118,6 +111,19 @@ def as_rows(to: Appender, label: str, score: str, corners: Sequence[str]) -> str
 def sizes_of(image: InputImage) -> Array:
     """What boxes relative to the picture are multiplied by."""
     return np.array([[[image.width, image.height] * 2]], np.float32)
+
+
+def in_pixels(to: Appender, image: InputImage, x: str, whole: Array) -> str:
+    """Places [1, n, k] in pixels of the input, where a model may give them relative to it; `whole`
+    [1, 1, k] is what these are multiplied by. Converters to .tflite keep pixels, Ultralytics'
+    exporter does not: if any number is larger than relative ones are, all are pixels."""
+    if not image.relative:
+        return x
+    largest = to.add(ops.Reshape((1, 1, 1)), to.add(ops.ReduceMax((1, 2)), x))
+    are_relative = to.add(ops.Less(), largest, to.constant(np.full((1, 1, 1), _MOST_RELATIVE)))
+    ones = to.constant(np.ones(whole.shape))
+    unit = to.add(ops.Where(), are_relative, to.constant(whole), ones)
+    return to.add(ops.Mul(), x, unit)
 
 
 def grid_of(image: InputImage, strides: Sequence[int]) -> tuple[Array, Array]:

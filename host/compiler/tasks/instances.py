@@ -10,9 +10,9 @@ from edgekit.device.runtime.agent.task import FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_image
+from edgekit.host.compiler.tasks.candidates import best_rows, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
 
@@ -123,4 +123,4 @@ def without_object_score(to: Appender, x: str, classes: int) -> str:
 
 def _given_rows(to: Appender, image: InputImage, x: str, maps: int) -> str:
     box, score, label, rest = to.add_all(ops.Split(2, (4, 1, 1, maps)), x)
-    return with_image(to, label, score, in_pixels(to, image, box), rest)
+    return with_image(to, label, score, in_pixels(to, image, box, sizes_of(image)), rest)

@@ -11,10 +11,10 @@ from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_image
+from edgekit.host.compiler.tasks.candidates import best_rows, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.given import lengths_of, only_found
-from edgekit.host.compiler.tasks.heads import Head, sizes_of
+from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.instances import without_object_score
 from edgekit.host.compiler.tasks.landmarks import landmarks
 from edgekit.host.compiler.tasks.persons import sim_cc
@@ -180,7 +180,11 @@ def _given_rows(to: Appender, image: InputImage, name: str, points: tuple[int, i
     x = to.floats(name)
     box, score, label, found = to.add_all(ops.Split(2, (4, 1, 1, points[0] * points[1])), x)
     return with_image(
-        to, label, score, in_pixels(to, image, box), _points_in_pixels(to, image, found, points)
+        to,
+        label,
+        score,
+        in_pixels(to, image, box, sizes_of(image)),
+        _points_in_pixels(to, image, found, points),
     )
 
 
@@ -194,7 +198,5 @@ def _points_in_pixels(to: Appender, image: InputImage, found: str, points: tuple
         sure = to.constant(np.ones((1, boxes, count, 1)))
         pairs = to.add(ops.Concat(3), pairs, sure)
         found = to.add(ops.Reshape((1, boxes, count * POINT_FIELDS)), pairs)
-    if not image.relative:
-        return found
     unit = np.tile([image.width, image.height, 1], count)
-    return to.add(ops.Mul(), found, to.constant(unit[None, None]))
+    return in_pixels(to, image, found, unit[None, None])

@@ -8,9 +8,9 @@ from edgekit.device.runtime.agent.task import CORNERS, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.candidates import candidates_of, gathered, in_pixels, with_image
+from edgekit.host.compiler.tasks.candidates import candidates_of, gathered, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import KEEP, YOLO_LIMITS, Head
+from edgekit.host.compiler.tasks.heads import KEEP, YOLO_LIMITS, Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts, is_rotated
 
 _SELECTED = 7  # fields of a box of a model that selects
@@ -61,7 +61,7 @@ def _selected_rows(to: Appender, image: InputImage, output: Tensor) -> str:
 def _given_rows(to: Appender, image: InputImage, output: Tensor) -> str:
     parts = to.add_all(ops.Split(2, (4, 1, 1, 1)), to.floats(output.name))
     box, score, label, angle = parts
-    center, size = to.add_all(ops.Split(2, (2, 2)), in_pixels(to, image, box))
+    center, size = to.add_all(ops.Split(2, (2, 2)), in_pixels(to, image, box, sizes_of(image)))
     cos, sin = to.add(ops.Cos(), angle), to.add(ops.Sin(), angle)
     return with_image(to, label, score, _outline(to, center, size, cos, sin))
 

@@ -54,7 +54,7 @@ def fastest_det(ends: Ends) -> Iterator[Head]:
         )
         sure = to.add(ops.Pow(), sure, to.constant(np.full((1, 1, 1), 0.6)))
         classes = to.add(ops.Pow(), classes, to.constant(np.full((1, 1, 1), 0.4)))
-        return selected(to, box, to.add(ops.Mul(), classes, sure), None, _FASTEST_LIMITS)
+        return selected(to, box, to.add(ops.Mul(), classes, sure), _FASTEST_LIMITS)
 
     what = f"'{output.name}' is like FastestDet's"
     yield Head("fastestdet", what, fields - 5, rows, _FASTEST_PIXELS)

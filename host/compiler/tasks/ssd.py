@@ -123,7 +123,7 @@ def _undecoded(image: InputImage, boxes: Tensor, scores: Tensor) -> Iterator[Hea
         def rows(to: Appender, priors: Array = made * side, limits: Limits = limits) -> str:
             found = prior_boxes(to, to.floats(boxes.name), priors)
             shares = to.add(ops.Softmax(), to.floats(scores.name))
-            return selected(to, found, _foreground(to, shares, outputs - 1), None, limits)
+            return selected(to, found, _foreground(to, shares, outputs - 1), limits)
 
         labels = COCO_CATEGORIES if outputs - 1 == len(COCO_CATEGORIES) else ()
         what = f"outputs have the shapes of {name}'s"

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.device.runtime.agent.task import BGR, CORNER
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, Tensor
+from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
@@ -18,6 +18,7 @@ from edgekit.host.compiler.tasks.heads import (
     Limits,
     as_rows,
     grid_of,
+    in_pixels,
     selected,
     sizes_of,
     suppressed,
@@ -55,7 +56,8 @@ def anchor_free(ends: Ends) -> Iterator[Head]:
 
     def rows(to: Appender) -> str:
         box, scores = to.add_all(ops.Split(1, (4, fields - 4)), to.floats(output.name))
-        return selected(to, to.add(ops.Transpose((0, 2, 1)), box), scores, _unit(image))
+        box = in_pixels(to, image, to.add(ops.Transpose((0, 2, 1)), box), sizes_of(image))
+        return selected(to, box, scores)
 
     yield Head("yolov8", f"'{output.name}' is like YOLOv8's", fields - 4, rows)
 
@@ -91,7 +93,8 @@ def anchored(ends: Ends) -> Iterator[Head]:
 
     def rows(to: Appender) -> str:
         box, scores = _scored(to, to.floats(output.name), fields - 5)
-        return selected(to, box, scores, _unit(ends.image), V5_LIMITS)
+        box = in_pixels(to, ends.image, box, sizes_of(ends.image))
+        return selected(to, box, scores, V5_LIMITS)
 
     what = f"'{output.name}' is like YOLOv5's"
     yield Head("yolov5", what, fields - 5, rows, doubt=doubt)
@@ -141,9 +144,7 @@ def end_to_end(ends: Ends) -> Iterator[Head]:
         corners, score, label = to.add_all(ops.Split(2, (4, 1, 1)), to.floats(output.name))
         if last == [True, False]:
             score, label = label, score
-        if image.relative:
-            corners = to.add(ops.Mul(), corners, to.constant(sizes_of(image)))
-        return as_rows(to, label, score, [corners])
+        return as_rows(to, label, score, [in_pixels(to, image, corners, sizes_of(image))])
 
     yield Head("yolov10", f"'{output.name}' is like YOLOv10's, which selects its boxes", 0, rows)
 
@@ -194,7 +195,7 @@ def _yolox(image: InputImage, output: Tensor, strides: tuple[int, ...]) -> Head:
         box = to.add(ops.Concat(2), centers, to.add(ops.Exp(), size))
         box = to.add(ops.Mul(), box, to.constant(sides[None]))
         box, scores = _scored(to, to.add(ops.Concat(2), box, rest), classes)
-        return selected(to, box, scores, None, _X_LIMITS)
+        return selected(to, box, scores, _X_LIMITS)
 
     what = f"'{output.name}' is like YOLOX's, whose boxes are not decoded"
     return Head("yolox", what, classes, rows, X_PIXELS)
@@ -214,7 +215,7 @@ def _yolov6(output: Tensor) -> Head:
 
 def _decoded_rows(to: Appender, output: Tensor, limits: Limits) -> str:
     box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
-    return selected(to, box, scores, None, limits)
+    return selected(to, box, scores, limits)
 
 
 def _scored(to: Appender, x: str, classes: int) -> tuple[str, str]:
@@ -230,7 +231,3 @@ def box_counts(image: InputImage, of_a_cell: int) -> set[int]:
 
 def _cells(image: InputImage, strides: tuple[int, ...]) -> int:
     return sum(map(image.cells, strides))
-
-
-def _unit(image: InputImage) -> Array | None:
-    return sizes_of(image) if image.relative else None

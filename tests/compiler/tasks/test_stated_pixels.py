@@ -109,3 +109,8 @@ def test_what_is_missing_is_said_of_sounds(tmp_path):
     assert "put them into m.txt next to it" in prepared(path).source
     path = save(model(sound, [value("x", [1, 1, 49, 10])], ["y"]), tmp_path)
     assert "say in m.toml next to it" in prepared(path).source
+    frames = [node("Reshape", ["x", "to"], ["y"])]
+    path = save(model(frames, [value("x", [1, 1, 16000])], ["y"], {"to": np.array([1, 50, 320])}),
+                tmp_path)  # fmt: skip
+    assert prepared(path).source.startswith("shows no results")
+    assert prepared(path, CompileOptions()).source == ""

@@ -10,6 +10,11 @@ import pytest
 from edgekit.device.runtime.agent.fitting import Placed, boxes_of
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.device.runtime.errors import InputError
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.tasks import Prepared
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.yolo import anchor_free
 from tests.compiler.tasks.test_heads import prepared, rows_of
 from tests.support.detectors import built, detector
 from tests.support.onnx_models import node
@@ -57,6 +62,22 @@ def test_places_of_joints_are_no_classes_of_pixels(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**about, "model_type": "vitpose"}))
     made = prepared(path)
     assert made.task is not None and made.task.kind == "pose"
+
+
+@pytest.mark.parametrize("unit", [1, (96, 64, 96, 64)])
+def test_a_converted_model_may_have_boxes_in_pixels(tmp_path, unit):
+    """Ultralytics' .tflite files have boxes relative to the picture, others' in pixels."""
+    cells = 8 * 12 + 4 * 6 + 2 * 3
+    output = np.zeros((1, 5, cells), np.float32)
+    output[0, :4] = 0.5 * np.reshape(np.ones(4) * unit, (4, 1))
+    output[0, 4, 7] = 0.75
+    graph = import_model(detector(tmp_path, {"y": output}, _SIZE))
+    image = image_of(graph, relative=True)
+    assert image is not None
+    (head,) = anchor_free(Ends(graph, image))
+    to = Appender(graph, "d")
+    made = Prepared(to.with_output(head.rows(to), "detections"))
+    assert rows_of(made) == [(0, 0.75, (24, 16, 72, 48))]
 
 
 def test_scores_that_are_none_are_no_boxes():
