@@ -43,6 +43,7 @@ from edgekit.host.compiler.inputs import (
     DRAWN,
     InputOptions,
     ModelNotes,
+    frames_of,
     is_array,
     is_picture,
     is_sound,
@@ -349,6 +350,9 @@ class RunJob:
 
     def _tell_of_guesses(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
         """Says what is assumed of pictures and sounds because the model states nothing."""
+        for file in filter(is_picture, self.files):
+            if (count := frames_of(file)) > 1:
+                note(f"{file}: only the first of {count} pictures is taken; make a video for all")
         floats = any(spec.dtype.startswith("f") for spec in specs)
         stated = options.scaling[1] or options.fit != STRETCH
         if floats and not stated and any(map(is_picture, self.files)):

@@ -13,6 +13,7 @@ from edgekit.host.compiler.inputs.metadata import (
 from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.pictures import (
     PixelFrames,
+    frames_of,
     loaded_picture,
     picture_size,
     placed_in,
@@ -42,6 +43,7 @@ __all__ = [
     "ModelNotes",
     "PixelFrames",
     "fitted",
+    "frames_of",
     "input_files",
     "is_array",
     "is_live",

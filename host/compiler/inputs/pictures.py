@@ -182,6 +182,17 @@ def upright_picture(path: Path, mode: str = "RGB") -> Picture:
         ) from None
 
 
+def frames_of(path: Path) -> int:
+    """How many pictures an animation or a document has; 1 for others and files that cannot be
+    read. Photos with a preview count as one."""
+    _, images = optional("PIL", "PIL.Image")
+    try:
+        with images.open(path) as opened:
+            return 1 if opened.format == "MPO" else int(getattr(opened, "n_frames", 1))
+    except (*_UNREADABLE, images.DecompressionBombError):
+        return 1
+
+
 def _in_eight_bits(picture: Picture) -> Picture:
     """Pillow's conversions cut 16 bits at 255 instead of scaling them. ValueError for more bits, or
     floats that are not from 0 to 255."""

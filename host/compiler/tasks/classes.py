@@ -38,7 +38,8 @@ def classifier(model: KnownModel) -> Prepared | None:
     if not (sure or labels or count in _IMAGENET or softmax):
         return None
     proposed: list[str] = []
-    if not labels and count in _IMAGENET:
+    other = model.contradiction(count, labels)
+    if not (labels or other) and count in _IMAGENET:
         labels = imagenet_labels(count)
         proposed.append(f"labels of ImageNet because there are {count} classes")
     pixels, whose = _pixels(model, count, own and config.classifies)
@@ -51,7 +52,6 @@ def classifier(model: KnownModel) -> Prepared | None:
     found = "by the file's metadata" if in_file else "because scores are of classes"
     behind = (f"scores are a {what} of '{scores[0].name}'",) if what else ()
     source = ", ".join((model.source(labels, found), *behind, *proposed))
-    other = model.contradiction(count, labels)
     source += other
     if not (proposed or other or what):
         return Prepared(graph, spec, source)

@@ -236,12 +236,12 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     to = Appender(graph, output)
     name = free_name(graph, output)
     made = to.with_output(head.rows(to), name)
-    labels, proposed = model.labels(head.classes) or head.labels, ""
+    labels = model.labels(head.classes) or head.labels
     source = model.source(labels, f"because {head.what}")
     labels = ("",) * (head.first if labels else 0) + labels
-    if not labels and head.classes == len(COCO):
+    proposed = model.contradiction(head.classes, labels)
+    if not (labels or proposed) and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    proposed += model.contradiction(head.classes, labels)
     pixels = {**head.pixels, **model.pixels(head.classes, head.name)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"

@@ -134,7 +134,11 @@ class KnownModel:
                              (self.config.classes, self.config.file)):  # fmt: skip
             if known and count > 0 and known != count and not labels:
                 return f", without labels because {whose} is for {known} classes, not {count}"
-        return ""
+        listed, name = self.label_file
+        is_other = name == f"{self.path.stem}.txt" or len(listed) == count - 1  # but for nothing
+        if not listed or labels or count <= 0 or is_other:
+            return ""
+        return f", without labels because {name} has {len(listed)} lines, not {count}"
 
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
         """Whose classifiers this may be, and their pixels; empty if it scales them itself, or if

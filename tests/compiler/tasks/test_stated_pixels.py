@@ -114,3 +114,17 @@ def test_what_is_missing_is_said_of_sounds(tmp_path):
                 tmp_path)  # fmt: skip
     assert prepared(path).source.startswith("shows no results")
     assert prepared(path, CompileOptions()).source == ""
+
+
+def test_labels_of_another_length_are_told_instead_of_a_proposal(tmp_path):
+    """Neither COCO's nor ImageNet's are right where a file lists others."""
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    for shape in ((1, 1000), (1, 84, 252)):
+        made = prepared(detector(tmp_path, {"y": np.zeros(shape, np.float32)}, (96, 128)))
+        assert made.task is not None and not made.task.labels
+        count = 1000 if len(shape) == 2 else 80
+        assert f", without labels because labels.txt has 2 lines, not {count}" in made.source
+    about = {"task": "detect", "names": {0: "cat"}, "stride": 32}
+    boxes = np.zeros((1, 84, 252), np.float32)
+    made = prepared(detector(tmp_path, {"y": boxes}, (96, 128), **about))
+    assert "without labels because the file's metadata is for 1 classes" in made.source
