@@ -21,7 +21,7 @@ from edgekit.device.runtime.arrays.address import address_of
 from edgekit.device.runtime.arrays.arguments import checked_threads, whole_number
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.arrays.calls import OUTLIER, Call, dense_text
-from edgekit.device.runtime.arrays.outlier_buffers import activations_of, weights_of
+from edgekit.device.runtime.arrays.outlier_buffers import activations_of, quantized_array, weights_of
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
     DenseRows,
@@ -96,7 +96,7 @@ class OutlierWeights:
         np = _import_numpy()
         w = _check_matrix(np, "w", w, ("float16", "float32", "float64"))
         with buffers.enough_memory("outlier weights", "a copy", w.shape):
-            values, scale = _quantize(np, w)
+            values, scale = quantized_array(np, w)
         return OutlierWeights._of_arrays(values, scale[None][: len(w)], 8)
 
     @staticmethod
@@ -300,23 +300,6 @@ def _import_numpy() -> Any:
             "outlier_matmul: expected NumPy on this board, found none; install python3-numpy"
         ) from None
     return numpy
-
-
-def _quantize(np: Any, w: Any) -> Tuple[Any, Any]:
-    """Returns int8 values in C order and a scale per column; InputError for one that is not
-    finite."""
-    with np.errstate(over="ignore"):  # infinity is rejected below
-        w = w.astype(np.float32)
-    if not np.isfinite(w).all():
-        row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
-        raise InputError(
-            f"outlier weights: expected finite values, found {w[row, column]} at channel "
-            f"{row}, output {column}"
-        )
-    largest = np.abs(w).max(axis=0, initial=0)
-    scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
-    scale = np.maximum(scale, np.finfo(np.float32).tiny)
-    return np.ascontiguousarray(np.rint(w / scale).astype(np.int8)), scale
 
 
 def _describe_rows(x: Any) -> DenseRows:

@@ -1,4 +1,5 @@
-"""Operands of the outlier split on boards without NumPy, as objects with the buffer protocol."""
+"""Operands of the outlier split: objects with the buffer protocol, for boards without NumPy, and
+float weights."""
 
 from __future__ import annotations
 
@@ -36,3 +37,20 @@ def weights_of(w: Any, scale: Any, most_channels: int) -> Tuple[Buffer, Buffer]:
         if not 0 < factor < math.inf:
             raise InputError(f"outlier weights: expected scales above 0, found {factor} at [{i}]")
     return values, factors
+
+
+def quantized_array(np: Any, w: Any) -> Tuple[Any, Any]:
+    """Returns int8 values in C order and a scale per column; InputError for one that is not
+    finite."""
+    with np.errstate(over="ignore"):  # infinity is rejected below
+        w = w.astype(np.float32)
+    if not np.isfinite(w).all():
+        row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
+        raise InputError(
+            f"outlier weights: expected finite values, found {w[row, column]} at channel "
+            f"{row}, output {column}"
+        )
+    largest = np.abs(w).max(axis=0, initial=0)
+    scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
+    scale = np.maximum(scale, np.finfo(np.float32).tiny)
+    return np.ascontiguousarray(np.rint(w / scale).astype(np.int8)), scale
