@@ -21,7 +21,12 @@ from edgekit.device.runtime.arrays.address import address_of
 from edgekit.device.runtime.arrays.arguments import checked_threads, whole_number
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.arrays.calls import OUTLIER, Call, dense_text
-from edgekit.device.runtime.arrays.outlier_buffers import activations_of, quantized_array, weights_of
+from edgekit.device.runtime.arrays.outlier_buffers import (
+    activations_of,
+    quantized,
+    quantized_array,
+    weights_of,
+)
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
     DenseRows,
@@ -90,9 +95,16 @@ class OutlierWeights:
         return OutlierWeights(values.shape, len(scale), places, bits)
 
     @staticmethod
+    def _of_buffers(values: Buffer, scale: Buffer) -> OutlierWeights:
+        return OutlierWeights(values.shape, 1, (values.address, scale.address), 8)
+
+    @staticmethod
     def from_float(w: Any) -> OutlierWeights:
         """Quantizes finite floats [k, n] to int8, with a scale per output channel (column) that
-        maps the largest magnitude to 127. InputError otherwise."""
+        maps the largest magnitude to 127. InputError otherwise. float32 also from another object
+        with the buffer protocol, slowly: a board needs seconds for 1024 x 1024."""
+        if not buffers.has_numpy(w):
+            return OutlierWeights._of_buffers(*quantized(w, _MOST_CHANNELS))
         np = _import_numpy()
         w = _check_matrix(np, "w", w, ("float16", "float32", "float64"))
         with buffers.enough_memory("outlier weights", "a copy", w.shape):
@@ -104,8 +116,7 @@ class OutlierWeights:
         """Makes weights from int8 [k, n] and positive float32 scales [n]: W = w * scale. Both are
         NumPy arrays, or other objects with the buffer protocol."""
         if not buffers.has_numpy(w, scale):
-            values, factors = weights_of(w, scale, _MOST_CHANNELS)
-            return OutlierWeights(values.shape, 1, (values.address, factors.address), 8)
+            return OutlierWeights._of_buffers(*weights_of(w, scale, _MOST_CHANNELS))
         np = _import_numpy()
         w = buffers.dense_array(np, _check_matrix(np, "w", w, ("int8",)), "outlier weights")
         scale = _convert_scales(np, scale, (w.shape[1],))

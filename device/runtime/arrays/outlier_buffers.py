@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from typing import Any, Tuple
 
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.errors import InputError
+
+_LEAST_SCALE = 2.0**-126  # the least normal float
 
 
 def activations_of(x: Any) -> Buffer:
@@ -25,18 +28,31 @@ def activations_of(x: Any) -> Buffer:
 
 def weights_of(w: Any, scale: Any, most_channels: int) -> Tuple[Buffer, Buffer]:
     """Returns the memory of W [k, n] in int8 and of its scales [n]; InputError for others."""
-    values = buffers.readable(w, "outlier weights: w")
-    if values.dtype != "s8" or len(values.shape) != 2 or values.shape[0] > most_channels:
-        raise InputError(
-            f"outlier weights: expected w [k, n] of s8 with at most {most_channels} channels, "
-            f"found {values.dtype} {list(values.shape)}"
-        )
+    values = _checked_weights(w, "s8", most_channels)
     factors = buffers.readable(scale, "outlier weights: scale")
     buffers.checked(factors, "f32", (values.shape[1],), "outlier weights: scale")
     for i, (factor,) in enumerate(struct.iter_unpack("f", memoryview(scale).tobytes())):
         if not 0 < factor < math.inf:
             raise InputError(f"outlier weights: expected scales above 0, found {factor} at [{i}]")
     return values, factors
+
+
+def quantized(w: Any, most_channels: int) -> Tuple[Buffer, Buffer]:
+    """Returns W [k, n] of f32 in int8 and a scale for each of its columns, as NumPy computes them;
+    InputError for other types and for values that are not finite."""
+    k, n = _checked_weights(w, "f32", most_channels).shape
+    floats = array("f", memoryview(w).tobytes())
+    for i, value in enumerate(floats):
+        if not math.isfinite(value):
+            raise InputError(
+                f"outlier weights: expected finite values, found {value} at channel {i // n}, "
+                f"output {i % n}"
+            )
+    largest = (max(map(abs, floats[column::n])) for column in range(n))
+    scale = array("f", (max(x / 127, _LEAST_SCALE) if x else 1.0 for x in largest))
+    quotients = array("f", (value / scale[i % n] for i, value in enumerate(floats)))
+    values = buffers.readable(array("b", map(round, quotients)), "outlier weights: w")
+    return values._replace(shape=(k, n)), buffers.readable(scale, "outlier weights: scale")
 
 
 def quantized_array(np: Any, w: Any) -> Tuple[Any, Any]:
@@ -54,3 +70,13 @@ def quantized_array(np: Any, w: Any) -> Tuple[Any, Any]:
     scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
     scale = np.maximum(scale, np.finfo(np.float32).tiny)
     return np.ascontiguousarray(np.rint(w / scale).astype(np.int8)), scale
+
+
+def _checked_weights(w: Any, dtype: str, most_channels: int) -> Buffer:
+    found = buffers.readable(w, "outlier weights: w")
+    if found.dtype != dtype or len(found.shape) != 2 or found.shape[0] > most_channels:
+        raise InputError(
+            f"outlier weights: expected w [k, n] of {dtype} with at most {most_channels} channels, "
+            f"found {found.dtype} {list(found.shape)}"
+        )
+    return found

@@ -210,6 +210,20 @@ def test_from_float_keeps_a_zero_column_and_the_largest_value() -> None:
     assert np.isfinite(rows).all()
 
 
+def test_from_float_takes_buffers_of_floats() -> None:
+    w = np.random.default_rng(5).standard_normal((40, 7)).astype(np.float32)
+    w[:, 1], w[:, 2], w[3, 3] = 0, 1e-39, 12.7
+    made = OutlierWeights.from_float(memoryview(w))
+    np.testing.assert_array_equal(made.dequantized(), OutlierWeights.from_float(w).dequantized())
+    columns = OutlierWeights.from_float(memoryview(w.T.copy().T))  # strides as they come
+    np.testing.assert_array_equal(made.dequantized(), columns.dequantized())
+    w[2, 4] = np.nan
+    with pytest.raises(InputError, match="found nan at channel 2, output 4"):
+        OutlierWeights.from_float(memoryview(w))
+    with pytest.raises(InputError, match=r"expected w \[k, n\] of f32 .*, found f64 \[40, 7\]"):
+        OutlierWeights.from_float(memoryview(w.astype(float)))
+
+
 def test_the_first_value_that_is_not_finite_is_named() -> None:
     x = np.ones((5, 40), np.float32)
     w = OutlierWeights.from_float(np.ones((40, 3)))
