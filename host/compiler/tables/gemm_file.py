@@ -140,10 +140,14 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     That is the table of its platform, else of the nearest one it inherits from. Rows of its own
     table that the board cannot compute are `skipped`. Without a table the analytic default is used.
 
-    Raises KnowledgeBaseError for a file that cannot be read.
+    Raises KnowledgeBaseError for a file that cannot be read, or of another core.
     """
     for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
-        found = load_table(path).serving(board.platform, platform)
+        table = load_table(path)
+        if platform not in table.platforms:
+            of = ", ".join(table.platforms)
+            raise KnowledgeBaseError(f"{path}: expected rows of {platform}, found some of {of}")
+        found = table.serving(board.platform, platform)
         lent = platform != board.platform  # inherited rows may legitimately not fit
         return found if lent else drop_unsupported_rows(found, board)
     return KnowledgeBase((board.platform,))

@@ -14,6 +14,7 @@ from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_file import board_table, load_table, table_text
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.compiler.tables.spmv import spmv_table_of
+from edgekit.host.errors import InputError
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.paths import shipped_folder, table_name
 from edgekit.kb.targets.board import FOLDER, BoardProfile, load_board
@@ -100,6 +101,13 @@ def test_the_user_s_table_of_a_core_goes_before_the_kit_s_and_before_that_of_a_r
     assert board_table(a35, tmp_path).rows == known.rows[:5]
     (tmp_path / "cortex-a35.json").write_text(table_text(few))
     assert board_table(a35, tmp_path).rows == few.rows
+
+
+def test_a_table_of_another_core_is_refused(data):
+    _put(data, "gemm", "cortex-a72", "cortex-a57.json")
+    said = "cortex-a57.json: expected rows of cortex-a57, found some of cortex-a72"
+    with pytest.raises(InputError, match=said):
+        table_of(load_board("a57"))
 
 
 def test_the_knowledge_base_stays_below_400_000_bytes():
