@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.compiler.tables.gemm_table import GemmRow
 from edgekit.host.lab.history.measurement import UNITS, Measurement
 from edgekit.kb.features import GemmKey, GemmShape

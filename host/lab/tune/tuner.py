@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgekit.host.compiler.costs.methods.gemm import Method, limits_of
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.products import MatrixProduct

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from edgekit.kb.targets.isa import BYTES

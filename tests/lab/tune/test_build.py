@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.compiler.tables.gemm_file import KnowledgeBaseError, load_table, table_text
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import build_table

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.host.compiler.costs.methods.gemm import Method, limits_of
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.errors import BusyError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
