@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "simd"
 LANE_REGISTERS = 32  # vector registers of 64-bit ARM, which multiplies by a lane
 BYTES = {"f32": 4, "s8": 1, "u8": 1}  # per element of A or B
 
-TileKind = Literal["normal", "transposed", "amx"]
+TileKind = Literal["normal", "transposed", "amx", "in_order"]
 
 
 class ByteProduct(enum.Enum):
@@ -113,7 +113,7 @@ class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     late: int = 0  # a tile without registers to load operands one step ahead
 
     # An operand that was not packed in advance, per k or four of k
-    group: int = 0  # bytes: grouping a vector of B along k
+    group: int = 0  # grouping a vector of B along k (bytes), or packing it (floats in order)
     panel: int = 0  # bytes: the same, per four vectors of a panel
     crossing: int = 0  # bytes: a panel next to others, if rows are not complete cache lines
     passing: int = 0  # floats: a vector of B in place, the first times that it is read
@@ -139,6 +139,7 @@ class KindCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     normal: TileCosts  # vectors along n
     transposed: TileCosts  # vectors along m, for few columns
     amx: TileCosts | None = None  # in tile registers
+    in_order: TileCosts | None = None  # floats: f32_in_order.h, eight rows by a packed panel
 
 
 class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

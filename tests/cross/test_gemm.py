@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from edgekit.kb.targets.board import load_board
-from tests.cross.conftest import RVV
-from tests.support.gemm_cases import DTYPES, build, check, encoded, output_bytes, random_product
+from tests.cross.conftest import CPUS, RVV
+from tests.support.gemm_cases import (
+    DTYPES,
+    build,
+    check,
+    encoded,
+    output_bytes,
+    packed_panels,
+    random_product,
+)
 from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
@@ -25,3 +33,12 @@ def test_products_are_numpys(board, virtual_board, tmp_path):
     library = build(load_board(board), tmp_path / "products.so")
     made = virtual_board(board).run_cases(library, encoded(products), output_bytes(products), 2)
     check(products, made)
+
+
+@pytest.mark.parametrize("board", ["a53", "a55"])
+def test_panels_that_cores_in_order_pack_are_numpys(board, virtual_board, tmp_path):
+    rng = np.random.default_rng(8)
+    products = [*packed_panels(rng, 8, 8), *(random_product(rng, "f32") for _ in range(120))]
+    library = build(load_board(board), tmp_path / "products.so")
+    on = virtual_board(board, CPUS["a76" if board == "a55" else board])
+    check(products, on.run_cases(library, encoded(products), output_bytes(products), 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -220,6 +221,17 @@ def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
             method = (m, 64, n, *_TILES[int(rng.integers(len(_TILES)))], 0, 1, 0)
             found.append(Product(dtype, *dense, method, 0, epilogue=epilogue))
     return found + [_normal(rng, dtype, m, n) for m in _SIZES[1:] for n in (4, 8)]
+
+
+def packed_panels(rng: Rng, mr: int, nr: int) -> list[Product]:
+    """Floats in rows by panels that are packed on the way, in blocks of any size."""
+    found = []
+    for m, n, k in itertools.product((1, 5, 6, 7, 8, 9, 20), (3, 8, 12, 61, 120), (1, 2, 16, 35)):
+        a, b, c = _values(rng, "f32", m, k), _values(rng, "f32", k, n), np.zeros((m, n), np.float32)
+        dense = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b, c)]
+        blocks = (m, int(rng.choice((16, k))), int(rng.choice((nr, 40, n))))
+        found.append(Product("f32", *dense, (*blocks, mr, nr, 0, 1, 0)))
+    return found
 
 
 def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:

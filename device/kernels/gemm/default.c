@@ -9,8 +9,10 @@
  * copying float panels beats reading strided rows; EK_F32_PACK_ROWS: row tiles from which a B
  * beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed in strips if A
  * has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are
- * then one line wide; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed tiles and,
- * with AMX, for AMX tiles; RULE_*: the constants of the host's compiler/costs/methods/rule.py. */
+ * then one line wide; EK_F32_IN_ORDER: whether the tile of f32_in_order.h is a candidate;
+ * EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed tiles and, if there are any,
+ * for those of AMX or of cores in order; RULE_*: the constants of the host's
+ * compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -55,7 +57,7 @@ typedef struct {
         crowded, tile, spilled, segment, paged, torn, stored, partial, element, start;
 } costs;
 
-enum { NORMAL, TRANSPOSED, AMX, KINDS };
+enum { NORMAL, TRANSPOSED, LAST, KINDS, AMX = LAST, IN_ORDER = LAST };
 static const costs costs_of[2][KINDS] = {{EK_F32_COSTS}, {EK_I8_COSTS}};
 
 typedef struct {
@@ -101,7 +103,7 @@ static int64_t cost_of_b(const costs *of, shape s, product p) {
     if (p.f32) {
         if (transposed || EK_VECTOR_LANES < RULE_WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
             p.k < RULE_PASS_DEPTH || p.n < RULE_TRANSPOSED_COLUMNS || copies_panels(s, p))
-            return 0;
+            return of->group * vectors;
         return of->passing * least(parts(p.m, s.mr), RULE_FEW_PASSES) * vectors;
     }
     if (transposed)
@@ -130,8 +132,16 @@ static int64_t cost_of_a(const costs *of, shape s, product p) {
     return 4 * slow * parts(p.n, s.nr);
 }
 
+/* The tile of rows in place by packed panels that a core in order has its own code for. */
+static int is_in_order(shape s, product p) {
+    return EK_F32_IN_ORDER && p.f32 && !p.a_packed && s.mr == RULE_IN_ORDER_ROWS &&
+           s.nr == 2 * EK_VECTOR_LANES;
+}
+
 /* A tile uses AMX if its panels, with rows split evenly, are taller than those for vectors. */
 static int kind_of(shape s, product p) {
+    if (is_in_order(s, p))
+        return IN_ORDER;
     if (is_transposed(s))
         return TRANSPOSED;
     return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? AMX : NORMAL;
@@ -228,23 +238,38 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
     return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
 }
 
+static int is_far(product p) {
+    return EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
+}
+
 /* Whether B is packed in strips, since panels in place come from beyond the last cache. */
 static int packs_strips_of_floats(shape s, product p, int threads) {
     int several = p.n > s.nr && !is_transposed(s);
-    int far = EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
-    return p.f32 && !p.b_packed && threads < 2 && several && far && p.m >= EK_F32_STRIP_ROWS;
+    return p.f32 && !p.b_packed && threads < 2 && several && is_far(p) && p.m >= EK_F32_STRIP_ROWS;
+}
+
+/* Whether the tile of cores in order is a candidate. */
+static int may_be_in_order(product p, int threads) {
+    int shared = p.m > RULE_IN_ORDER_ROWS && p.m * p.n >= RULE_IN_ORDER_SUMS;
+    return EK_F32_IN_ORDER && p.f32 && !p.a_packed && p.k >= RULE_K_STEP &&
+           p.n >= RULE_IN_ORDER_COLUMNS && (p.b_packed || (threads < 2 && (shared || is_far(p))));
 }
 
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
     int64_t columns = near ? RULE_TRANSPOSED_FLOATS : RULE_TRANSPOSED_COLUMNS;
-    int transposed = EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
+    const int has_own = may_be_in_order(p, threads);
+    int transposed = !has_own && EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
     for (size_t i = 1; i < count * (transposed ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
         if (shared_cost(other, p, threads) < shared_cost(best, p, threads))
             best = other;
     }
+    const shape own = {RULE_IN_ORDER_ROWS, 2 * EK_VECTOR_LANES};
+    if (has_own && (shared_cost(own, p, threads) < shared_cost(best, p, threads) ||
+                    packs_strips_of_floats(best, p, threads)))
+        return own;
     for (size_t i = 0; EK_F32_LINE_TILE && i < count * (transposed ? 2 : 1); i++)
         if (shape_of(tiles, count, i).nr == RULE_LINE / 4 &&
             packs_strips_of_floats(best, p, threads))
@@ -297,21 +322,26 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int streamed = parts(m, s.mr) <= RULE_FEW_TILES && bytes > EK_L2_BYTES;
     if (bytes > EK_L2_BYTES / 2 && reads_rows(s, p))
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
-    int strips = packs_strips_of_floats(s, p, threads),
-        packs = strips || !p.f32 || packs_floats(s, p);
+    int own = is_in_order(s, p) && !p.b_packed;
+    int strips = !own && packs_strips_of_floats(s, p, threads);
+    int packs = own || strips || !p.f32 || packs_floats(s, p);
     int flat = strips && EK_F32_LINE_TILE && k > RULE_STRIP_DEPTH, few = m <= RULE_FLAT_ROWS;
+    if (own)
+        depth = least(depth, RULE_ROWS_DEPTH * (k > 2 * RULE_ROWS_DEPTH ? 1 : 2));
     if (strips)
         depth = least(depth, flat && few ? RULE_FLAT_DEPTH : RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
         depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
-    int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
+    int64_t mc = equal_parts(m, EK_L2_BYTES / (own ? 16 : 2) / (kc * size), s.mr);
     int64_t budget = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
     int64_t most_columns = budget / 2 / (kc * size);
     if (copies)
         most_columns = threads < 2 ? s.nr : RULE_PANELS_EACH * threads * s.nr;
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
+    if (own)
+        most_columns = most(strip_columns(kc, 0, 0), RULE_STRIP_COLUMNS);
     if (strips)
         most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);

@@ -208,11 +208,13 @@ EK_INLINE void f32_four_in_order(vf acc[MR][NV], const ek_real *const row[MR], c
             : [bytes] "n"(2 * EK_VL * EK_VL * sizeof(ek_real))
             : "cc", "memory");
 }
-#define F32_IN_ORDER(mr, nv) (((mr) == 8 || (mr) == 4) && (nv) == 2)
+/* Six and seven rows count the last one several times, which is faster than compiled code. Not on a
+ * Cortex-A55, which waits longer where rows come from memory. */
+#define F32_IN_ORDER(mr, nv)                                                                       \
+    (((mr) == 8 || (mr) == 4 || (((mr) == 6 || (mr) == 7) && !F32_INTERLEAVED)) && (nv) == 2)
 #else
 #define F32_IN_ORDER(mr, nv) ((mr) == 8 && (nv) == 2)
 #endif
-
 EK_INLINE void f32_rows_in_order(const int mr, vf acc[MR][NV], const ek_real *const row[MR],
                                  const ek_real *w, long groups) {
 #ifdef IO_COPIES
@@ -221,7 +223,13 @@ EK_INLINE void f32_rows_in_order(const int mr, vf acc[MR][NV], const ek_real *co
         return;
     }
 #endif
-    (void)mr;
-    f32_eight_in_order(acc, row, w, groups);
+    const ek_real *rows[MR];
+    EK_UNROLL
+    for (int i = 0; i < 8; i++) {
+        rows[i] = row[ek_min(i, mr - 1)];
+        for (int j = 0; i >= mr && j < 2; j++)
+            acc[i][j] = (vf){0};
+    }
+    f32_eight_in_order(acc, rows, w, groups);
 }
 #endif

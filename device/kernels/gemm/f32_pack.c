@@ -51,8 +51,66 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
 #define ROWS_AT_ONCE 4
 #endif
 
+#if EK_IN_ORDER
+/* Two rows of panels of one or two vectors are at most a cache line, which one pass writes: written
+ * twice, it may be read twice from L2 or beyond. */
+EK_INLINE void pack_narrow(const int nv, const int rows, const float *from, long k_step, long count,
+                           size_t bytes, char *to) {
+    for (long i = 0; i < count; i++, from += nv * EK_VL, to += bytes) {
+        vf values[2 * 2];
+        EK_UNROLL
+        for (int v = 0; v < rows * nv; v++)
+            values[v] = vf_load(from + v / nv * k_step + v % nv * EK_VL);
+        EK_UNROLL
+        for (int v = 0; v < rows * nv; v++)
+            vf_store((float *)to + v * EK_VL, values[v]);
+    }
+}
+
+/* `count` panels of nv vectors, the last of which may be of fewer columns. */
+static void pack_two_rows(long nv, long rows, const float *from, long k_step, long width,
+                          long count, size_t bytes, char *to) {
+    const long columns = nv * EK_VL, whole = ek_min(count, width / columns);
+    if (rows == 2 && nv == 2)
+        pack_narrow(2, 2, from, k_step, whole, bytes, to);
+    else if (rows == 2)
+        pack_narrow(1, 2, from, k_step, whole, bytes, to);
+    else if (nv == 2)
+        pack_narrow(2, 1, from, k_step, whole, bytes, to);
+    else
+        pack_narrow(1, 1, from, k_step, whole, bytes, to);
+    if (whole < count)
+        pack(from + whole * columns, 1, k_step, width - whole * columns, columns, rows,
+             (float *)(to + (size_t)whole * bytes));
+}
+
+static void pack_rows_in_pairs(const float *from, long k_step, long width,
+                               const ek_gemm_panels *panels, long k, char *to) {
+    const long vectors = panels->vectors, wide = vectors + 1;
+    const long wider = ek_min(ek_max(panels->wider, 0), panels->count);
+    const long columns = ek_min(wide * EK_VL * wider, width), others = panels->count - wider;
+    char *const second = to + (size_t)wider * panels->bytes[1];
+    for (long p = 0; p < k; p += 2, from += 2 * k_step) {
+        const long rows = ek_min(2, k - p);
+        float *const at = (float *)to + p * wide * EK_VL;
+        float *const then = (float *)second + p * vectors * EK_VL;
+        if (wider)
+            pack_two_rows(wide, rows, from, k_step, columns, wider, panels->bytes[1], (char *)at);
+        if (others)
+            pack_two_rows(vectors, rows, from + columns, k_step, width - columns, others,
+                          panels->bytes[0], (char *)then);
+    }
+}
+#endif
+
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
+#if EK_IN_ORDER
+    if (panels->vectors + (panels->wider > 0) <= 2) {
+        pack_rows_in_pairs(from, k_step, width, panels, k, to);
+        return;
+    }
+#endif
     for (long p = 0; p < k; p += ROWS_AT_ONCE) {
         const float *at = (const float *)from + p * k_step;
         const long rows = ek_min(ROWS_AT_ONCE, k - p);

@@ -19,7 +19,7 @@ from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods import rule
 from edgekit.host.compiler.costs.methods.gemm import far_bytes, strip_rows
-from edgekit.host.compiler.costs.methods.tile_cost import kinds_of, tile_costs_of
+from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile, kinds_of, tile_costs_of
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
@@ -225,6 +225,7 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_F32_FAR_BYTES", str(far_bytes(board))),
         ("EK_F32_STRIP_ROWS", str(strip_rows(board))),
         ("EK_F32_LINE_TILE", str(int(board.in_order))),
+        ("EK_F32_IN_ORDER", str(int(in_order_tile(board, "f32") is not None))),
         ("EK_F32_COSTS", costed("f32")),
         ("EK_I8_COSTS", costed("s8")),
         *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.costs.methods.limits import limits_of
+from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from edgekit.kb.targets.isa import BYTES
@@ -38,7 +39,8 @@ def test_the_default_tile_is_one_of_the_board(name, dtype):
     board = load_board(name)
     vl = board.isa.vl
     columns = [(height, nv * vl) for nv, height in enumerate(board.isa.columns.of(dtype), 1)]
-    known = {*columns} | {(nr, mr - (mr % vl == 0)) for mr, nr in columns}
+    known = {*columns, in_order_tile(board, dtype)}
+    known |= {(nr, mr - (mr % vl == 0)) for mr, nr in columns}
     for m in (2, 7, 96, 1000):
         for n in (2, 16, 33, 576):
             found = analytic_method(board, GemmShape(m, 64, n), dtype)
@@ -214,7 +216,9 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
     ("name", "shape", "depth", "packs"),
     [
         ("rpi4", GemmShape(32, 480, 49), 160, False),  # unaligned rows fill the lines of L1
-        ("rk3566", GemmShape(48, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets
+        ("rk3566", GemmShape(48, 240, 64), 240, True),  # panels of its own tile
+        ("rk3566", GemmShape(48, 480, 64), 128, True),  # which are short if they are not all of k
+        ("rk3566", GemmShape(14, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets
         ("jetson-nano", GemmShape(64, 256, 256), 256, True),  # 1 KiB apart: too few sets
         ("rpi4", GemmShape(64, 1000, 16), 1000, False),  # a single panel is contiguous
         ("rpi4", GemmShape(240, 144, 49), 144, True),  # many passes over a B that L1 holds
@@ -272,9 +276,9 @@ def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
     [  # estimated to be within 5% of the fastest; what the guessed costs chose lost 14 to 70%
         ("rpi4", GemmShape(24, 144, 196), "f32", {(12, 8)}),
         ("rpi4", GemmShape(12, 256, 25), "f32", {(24, 4), (8, 12)}),
-        ("rpi3", GemmShape(100, 108, 64), "f32", {(12, 8), (5, 16)}),
+        ("rpi3", GemmShape(100, 108, 64), "f32", {(8, 8)}),
         ("rpi3", GemmShape(128, 256, 20), "s8", {(4, 4)}),
-        ("rk3566", GemmShape(128, 48, 128), "f32", {(5, 16)}),
+        ("rk3566", GemmShape(128, 48, 128), "f32", {(8, 8)}),
     ],
 )
 def test_the_cores_own_costs_choose_the_tile(name, shape, dtype, tiles):
@@ -307,3 +311,20 @@ def test_a_tile_does_not_end_inside_cache_lines_that_l2_does_not_hold():
 def test_rows_of_b_that_share_cache_sets_are_packed():
     """In place, this product takes four times as long on an A53."""
     assert analytic_method(load_board("rpi3"), GemmShape(98, 512, 256), "f32").pack_b
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "threads", "taken"),
+    [
+        ("rpi3", GemmShape(16, 256, 1024), 1, True),
+        ("rpi3", GemmShape(16, 256, 1024), 4, False),  # threads would wait for the one that packs
+        ("rpi3", GemmShape(7, 384, 384), 1, True),  # beyond L2
+        ("rpi3", GemmShape(7, 96, 384), 1, False),  # one row of tiles
+        ("rpi3", GemmShape(500, 1600, 24), 1, False),  # few columns
+        ("rk3566", GemmShape(96, 576, 49), 1, True),  # rather than transposed
+        ("rpi4", GemmShape(16, 256, 1024), 1, False),
+    ],
+)
+def test_cores_in_order_have_a_tile_of_their_own(name, shape, threads, taken):
+    found = analytic_method(load_board(name), shape, threads=threads)
+    assert ((found.mr, found.nr, found.pack_b) == (8, 8, True)) == taken

@@ -10,6 +10,9 @@ from edgekit.host.compiler.costs.methods.rule import (
     FEW_TILES,
     FLAT_DEPTH,
     FLAT_ROWS,
+    IN_ORDER_COLUMNS,
+    IN_ORDER_ROWS,
+    IN_ORDER_SUMS,
     K_STEP,
     LARGEST,
     LEAST_DEPTH,
@@ -28,6 +31,7 @@ from edgekit.host.compiler.costs.methods.rule import (
 )
 from edgekit.host.compiler.costs.methods.tile_cost import (
     copies_panels,
+    in_order_tile,
     may_be_transposed,
     parts,
     reads_rows,
@@ -41,7 +45,8 @@ from edgekit.kb.targets.isa import BYTES
 Split = Literal["m", "n"]
 
 _LINE_COLUMNS = LINE // BYTES["f32"]
-_STRIP_LANES, _STRIP_ROWS = 4, 8  # rows from which strips pay, always where lanes are few
+# Rows from which strips pay, always where lanes are few; and with the tile of cores in order.
+_STRIP_LANES, _STRIP_ROWS, _OWN_STRIP_ROWS = 4, 8, 6
 
 
 @dataclass(frozen=True, order=True)
@@ -119,7 +124,9 @@ def analytic_method(
     3. Otherwise the tile of least cost (`tile_cost`; with threads > 1, the share of the busiest
        thread), the first among equals. Candidates are the `Columns`, then, if a vector has more
        than one lane and n is small (`may_be_transposed`), the transposed ones, one line lower if
-       that is a multiple of the vector length, and none that uses AMX.
+       that is a multiple of the vector length, and none that uses AMX. Instead of these, for floats
+       in an A in place, k >= 16 and n >= 32, the `in_order_tile`, if B was packed in advance, or
+       with one thread if B is beyond the last cache or C has more than 8 rows and 1024 elements.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
@@ -136,15 +143,17 @@ def analytic_method(
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
        it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
        beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
-       panels, A has 8 rows (1 with `packs_all` and four lanes), and there is one thread: in strips
-       that fill a quarter of L2, but have at least 128 columns, and are at most 320 deep. On cores
-       in order, tiles are then one line wide and, for a larger k, strips at most 96 deep, in 3/8 of
-       L2 for up to 64 rows, else in half of L3. If a core is slow at reading f32 panels from
-       separate rows (`reads_rows`) and B is larger than half of L2, panels are at most 128 deep; at
-       most 32, the number of rows that the prefetcher follows, if at most 3 tiles share them and B
-       is larger than L2. If B is large and A has enough rows (`copies_panels`), each panel is
-       packed right before it is multiplied, and fills 3/4 of L1: nc is one panel, or four for each
-       of several threads.
+       panels, A has 8 rows (6 with an `in_order_tile`, 1 with `packs_all` and four lanes), and
+       there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
+       are at most 320 deep. The tile of cores in order, which is then taken, always packs such
+       strips, at most 128 deep, or 256 if that is all of k, and mc x kc of A fill a sixteenth of
+       L2. On others in order, tiles are one line wide and, for a larger k, strips at most 96 deep,
+       in 3/8 of L2 for up to 64 rows, else in half of L3. If a core is slow at reading f32 panels
+       from separate rows (`reads_rows`) and B is larger than half of L2, panels are at most 128
+       deep; at most 32, the number of rows that the prefetcher follows, if at most 3 tiles share
+       them and B is larger than L2. If B is large and A has enough rows (`copies_panels`), each
+       panel is packed right before it is multiplied, and fills 3/4 of L1: nc is one panel, or four
+       for each of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -157,7 +166,7 @@ def analytic_method(
         return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=wide, split="n")
-    choices = choices_of(board, whole, dtype, packed)
+    choices = choices_of(board, whole, dtype, packed, threads)
 
     def cost(tile: tuple[int, int]) -> int:
         alone = tile_cost(board, *tile, whole, dtype, packed)
@@ -169,22 +178,38 @@ def analytic_method(
 
     best = min(choices, key=cost)
     if board.in_order and _packs_strips_of_floats(board, best, whole, dtype, threads, packed):
-        best = next((tile for tile in choices if tile[1] == _LINE_COLUMNS), best)
+        own = in_order_tile(board, dtype)
+        flat = (tile for tile in choices if tile[1] == _LINE_COLUMNS)
+        best = own if own in choices else next(flat, best)
     return method_of_tile(board, *best, whole, dtype, threads, packed)
 
 
 def choices_of(
-    board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed
+    board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed, threads: int = 1
 ) -> list[tuple[int, int]]:
     """Point 3 of the analytic rule: the candidate tiles, mr x nr."""
     vl, columns = board.isa.vl, board.isa.columns
     heights = columns.of(dtype)
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
+    own = in_order_tile(board, dtype)
+    if own and _may_be_in_order(board, shape, dtype, packed, threads):
+        return [*choices, own]
     if may_be_transposed(board, shape, dtype, packed):
         most = columns.vector_rows(dtype) or max(heights)
         lower = (min(height, most) for height in heights)
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
     return choices
+
+
+def _may_be_in_order(
+    board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed, threads: int
+) -> bool:
+    """True if the tile of cores in order is a candidate, where there is one."""
+    if packed == "a" or shape.k < K_STEP:
+        return False
+    shared = shape.m > IN_ORDER_ROWS and shape.m * shape.n >= IN_ORDER_SUMS
+    packs = threads == 1 and (shared or _is_far(board, shape, dtype))
+    return shape.n >= IN_ORDER_COLUMNS and (packed == "b" or packs)
 
 
 def method_of_tile(
@@ -206,19 +231,24 @@ def method_of_tile(
         in_l1 = caches.l1 * 3 // 4 // (nr * size)
         most = STREAMS if streamed else in_l1 if copied else ROWS_DEPTH
         depth = min(depth, most)
-    strips = _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
-    pack_b = strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    own = packed == "none" and (mr, nr) == in_order_tile(board, dtype)
+    strips = not own and _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
+    pack_b = own or strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
     flat = strips and board.in_order and k > STRIP_DEPTH
+    if own:
+        depth = min(depth, ROWS_DEPTH if k > 2 * ROWS_DEPTH else 2 * ROWS_DEPTH)
     if strips:
         depth = min(depth, FLAT_DEPTH if flat and m <= FLAT_ROWS else STRIP_DEPTH)
     if not pack_b and packed != "b" and _shares_rows(board, mr, nr, shape):
         depth = min(depth, max(_depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
-    mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
+    mc = _equal_parts(m, caches.l2 // (16 if own else 2) // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
+    if own:
+        nc = _equal_parts(n, max(caches.l2 // 4 // (kc * size), STRIP_COLUMNS), nr)
     if strips:
         bytes_at_once = caches.l2 // 4
         if flat:
@@ -257,15 +287,19 @@ def _packs_strips_of_floats(
     if dtype != "f32" or packed == "b" or threads > 1:
         return False
     several = shape.n > tile[1] and tile[1] % board.isa.vl == 0
+    return several and _is_far(board, shape, dtype) and shape.m >= strip_rows(board)
+
+
+def _is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
     far = far_bytes(board)
-    is_far = far > 0 and BYTES[dtype] * shape.n * shape.k >= far
-    return several and is_far and shape.m >= strip_rows(board)
+    return far > 0 and BYTES[dtype] * shape.n * shape.k >= far
 
 
 def strip_rows(board: BoardProfile) -> int:
     """Rows of A from which strips of a B beyond the last cache are packed."""
     all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= _STRIP_LANES
-    return 1 if all_pay else _STRIP_ROWS
+    most = _STRIP_ROWS if in_order_tile(board, "f32") is None else _OWN_STRIP_ROWS
+    return 1 if all_pay else most
 
 
 def far_bytes(board: BoardProfile) -> int:

@@ -10,6 +10,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     FEW_PASSES,
     FOLLOWED,
     GROUP,
+    IN_ORDER_ROWS,
     LINE,
     LONG_VECTORS,
     PAGE,
@@ -48,7 +49,7 @@ def tile_cost(
 
     The unit is per k for f32, per four of k for bytes.
     """
-    costs = tile_costs_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
+    costs = tile_costs_of(board, dtype, kind_of(board, (mr, nr), shape, dtype, packed))
     return cost_by(costs, board, (mr, nr), shape, dtype, packed)
 
 
@@ -124,16 +125,16 @@ def _cost_of_b(
 ) -> int:
     """The cost of a B that was not packed in advance.
 
-    For bytes, regrouping along k. For floats, the first 4 passes over B in place, if vectors have 8
-    lanes or more, k >= 32, n >= 64, and B fits L3. Panels copied on the way are copied once,
-    whatever the tile.
+    For bytes, regrouping along k. For floats, packing by tiles of cores in order; the first 4
+    passes over B in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3. Panels
+    copied on the way are copied once, whatever the tile.
     """
     vl, (mr, nr) = board.isa.vl, tile
     transposed, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
         if transposed or vl < WIDE_VECTORS or size > caches_of(board).l3:
-            return 0
+            return costs.group * vectors
         if copies_panels(board, tile, shape, dtype, packed="none"):
             return 0
         passes = min(parts(shape.m, mr), FEW_PASSES)
@@ -237,15 +238,30 @@ def tile_costs_of(board: BoardProfile, dtype: str, kind: Kind) -> TileCosts:
 def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
     """The kinds of tiles that a board supports."""
     amx: tuple[Kind, ...] = ("amx",) if board.isa.columns.vector_rows(dtype) else ()
-    return ("normal", "transposed", *amx)
+    in_order: tuple[Kind, ...] = ("in_order",) if in_order_tile(board, dtype) else ()
+    return ("normal", "transposed", *amx, *in_order)
 
 
-def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
+def in_order_tile(board: BoardProfile, dtype: str) -> tuple[int, int] | None:
+    """The tile of rows in place by packed panels that a core in order has its own code for."""
+    has_one = dtype == "f32" and (board.costs or board.isa.costs).f32.in_order is not None
+    return (IN_ORDER_ROWS, 2 * board.isa.vl) if has_one else None
+
+
+def kind_of(
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    packed: Packed = "none",
+) -> Kind:
     """The kind of a tile for a product.
 
     AMX is used if its row panels, when evenly divided, are taller than those of vectors.
     """
     mr, nr = tile
+    if packed != "a" and tile == in_order_tile(board, dtype):
+        return "in_order"
     if nr % board.isa.vl:
         return "transposed"
     most = board.isa.columns.vector_rows(dtype)
