@@ -269,6 +269,8 @@ def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
     assert (narrow.mr, narrow.nr) == (48, heights[2])
     fixed = Method(6, 16, 64, False, False, 6, 64)
     assert limits_of(fixed, GemmShape(7, 16, 64), board, "f32").mr == 6
+    own = Method(8, 64, 96, False, True, 8, 8)
+    assert limits_of(own, GemmShape(8, 64, 96), load_board("rpi3"), "f32").mr == 8
 
 
 @pytest.mark.parametrize(

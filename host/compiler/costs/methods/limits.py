@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.rule import K_STEP, LARGEST
+from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
@@ -37,6 +38,8 @@ def _whole_tile(
     transposed = method.nr % vl != 0
     mr, nr = method.mr, method.nr
     if 1 in (shape.m, shape.n) or (mr % vl != 0 and transposed):
+        return mr, nr
+    if (mr, nr) == in_order_tile(board, dtype):
         return mr, nr
     nv = min((mr if transposed else nr) // vl, len(heights))
     if transposed and nr >= shape.n:
