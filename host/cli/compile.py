@@ -95,6 +95,7 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
+    from edgekit.device.runtime.agent.task import GENERATE
     from edgekit.host.compiler.frontends.gguf.hub import is_decoder_folder
     from edgekit.host.compiler.frontends.pytorch.source import torch_source
 
@@ -104,7 +105,7 @@ def compile_command(
     if (
         model is not None
         and not (output or "").endswith(".onnx")
-        and is_decoder_folder(Path(model))
+        and is_decoder_folder(Path(model), options.task == GENERATE)
     ):
         _compile_decoder(Path(model), output, options, build)
         return

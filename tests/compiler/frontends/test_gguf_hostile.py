@@ -52,7 +52,7 @@ _NAN = np.full((64, 64), np.nan, "<f4").tobytes()
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_about("general.architecture", "mamba"), "expected one of gemma, gemma2, gemma3, llama"),
+        (_about("general.architecture", "mamba"), "expected one of bitnet, bitnet-b1.58, command-r"),
         (_about("general.architecture", 3), "general.architecture: expected a text, found 3"),
         (_without("general.architecture"), "expected a text as general.architecture, found none"),
         (_about("llama.block_count", 1 << 30), "llama.block_count: expected a whole number from 1"),
@@ -61,7 +61,7 @@ _NAN = np.full((64, 64), np.nan, "<f4").tobytes()
          "blk.1.attn_norm.weight besides"),
         (_about("llama.attention.head_count", 3), "expected groups of heads"),
         (_about("llama.attention.head_count_kv", 4), "attn_k.weight: expected shape [64, 64]"),
-        (_about("llama.rope.dimension_count", 8), "all of which are rotated"),
+        (_about("llama.rope.dimension_count", 8), "an even number, all of them, is rotated"),
         (_about("llama.rope.freq_base", float("nan")), "expected a finite number, found nan"),
         (_about("llama.rope.scaling.type", "yarn"), "expected none or linear, found 'yarn'"),
         (_about("llama.embedding_length", 32), "expected shape [96, 32], found [96, 64]"),
@@ -165,6 +165,10 @@ def _value(name: str, block: bytes, i: int) -> float:
         return d * int.from_bytes(block[2 + i : 3 + i], "little", signed=True)
     if name == "IQ4_NL":
         return d * _IQ4[block[2 + rest] >> part & 15]
+    if name == "MXFP4":  # a power of 2, a sign, and a float of 3 bits
+        bits = block[1 + rest] >> part & 15
+        most = (0, 0.5, 1, 1.5, 2, 3, 4, 6)[bits & 7]
+        return float(2.0 ** (block[0] - 127)) * (-most if bits & 8 else most)
     if name == "TQ2_0":
         return _half(block, 64) * ((block[i // 128 * 32 + i % 32] >> i % 128 // 32 * 2 & 3) - 1)
     if name == "TQ1_0":
@@ -210,6 +214,9 @@ def _random_blocks(kind: int, count: int) -> Array:
     blocks = rng.integers(0, 256, (count, form.bytes)).astype(np.uint8)
     places = {"Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
     places |= {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,)}
+    if NAMES[kind] == "MXFP4":
+        blocks[:, 0] = rng.integers(120, 130, count)
+        return blocks
     for at in places.get(NAMES[kind], (0,)):
         numbers = rng.uniform(0.5, 1, (count, 1)).astype("<f2")
         blocks[:, at : at + 2] = numbers.view(np.uint8)

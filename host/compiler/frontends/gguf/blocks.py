@@ -18,13 +18,14 @@ NAMES = {
     10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS",
     17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
     23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
 _MOST = 127  # kernels take no -128
 _AT_ONCE = 1 << 22  # values that are decoded together
 _CODES = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
 )  # of IQ4_NL
+_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # of MXFP4
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,11 @@ def _iq4_nl(blocks: Array) -> tuple[Array, Array]:
     return _CODES[_halves(blocks[:, 2:])], _half(blocks, 0)
 
 
+def _mxfp4(blocks: Array) -> tuple[Array, Array]:
+    scale = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+    return _HALVES[_halves(blocks[:, 1:])], scale.astype(np.float32)
+
+
 def _pairs_of_bits(codes: Array) -> Array:
     """2-bit values u8 [n, 256] of bytes [n, 64]: four runs of 32 in each half of the bytes."""
     runs = codes.reshape(-1, 2, 1, 32) >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & 3
@@ -243,4 +249,5 @@ FORMS = {
     23: Form(256, 136, _iq4_xs),
     34: Form(256, 54, _tq1_0),
     35: Form(256, 66, _tq2_0),
+    39: Form(32, 17, _mxfp4),
 }

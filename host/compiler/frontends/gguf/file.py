@@ -81,6 +81,14 @@ class GgufFile:
             raise InputError(f"{key}: expected a finite number, found {found!r:.60}")
         return float(found)
 
+    def truth(self, key: str, default: bool) -> bool:
+        """A truth under the architecture's name."""
+        key = f"{self.architecture}.{key}"
+        found = self.about.get(key, default)
+        if type(found) is not bool:
+            raise InputError(f"{key}: expected true or false, found {found!r:.60}")
+        return found
+
     def data(self, name: str) -> Array:
         """The stored bytes of a tensor, u8. They are read, not mapped: pages of the file would
         count as memory in use until all tensors are imported."""

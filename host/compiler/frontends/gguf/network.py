@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,37 +16,74 @@ from edgekit.host.errors import InputError
 _MOST_LAYERS, _MOST_WIDTH, _MOST_HEADS = 512, 1 << 16, 1 << 10
 _USUAL_CONTEXT, _MOST_CONTEXT = 512, 1 << 17
 _LOCAL_BASE = 10000.0  # of the angles in Gemma 3's local layers
+POSITIONS, _SHORT = "position_embd.weight", "rope_factors_short.weight"
+
+Act = Literal["silu", "gelu", "gelu_tanh", "relu2"]
 
 
 @dataclass(frozen=True)
 class Family:
     """`adjacent`: the two values that are rotated together are neighbors, else half a head apart.
-    `gelu`: its feed-forward layers gate by GELU, not SiLU. `scaled`: embeddings are multiplied by
-    the root of their size. One in `every` layers attends to all tokens, the `first` of them being
-    that number; the others to a window."""
+    `act`: of feed-forward layers, which a second product gates if the file has one. `centered`:
+    norms subtract the mean. `parallel`: the feed-forward layer reads what attention reads; files
+    may say so as well. `bare`: only what a part gives is normalized.
+
+    `scaled`: embeddings are multiplied by the root of their size. One in `every` layers attends to
+    all tokens, the `first` of them being that number; the others to a window. One in `unturned`
+    layers rotates nothing, 0: none.
+    """
 
     adjacent: bool = False
-    gelu: bool = False
+    act: Act = "silu"
     scaled: bool = False
     every: int = 1
     first: int = 0
+    unturned: int = 0
+    centered: bool = False
+    parallel: bool = False
+    bare: bool = False
 
 
 FAMILIES = {
+    "bitnet": Family(),
+    "bitnet-b1.58": Family(act="relu2"),
+    "command-r": Family(adjacent=True, centered=True, parallel=True),
+    "falcon": Family(act="gelu", centered=True, parallel=True),
+    "gemma": Family(act="gelu_tanh", scaled=True),
+    "gemma2": Family(act="gelu_tanh", scaled=True, every=2, first=1),
+    "gemma3": Family(act="gelu_tanh", scaled=True, every=6, first=5),
+    "gpt2": Family(act="gelu_tanh", centered=True),
+    "gptneox": Family(act="gelu", centered=True),
+    "granite": Family(adjacent=True),
     "llama": Family(adjacent=True),
+    "olmo2": Family(bare=True),
+    "phi2": Family(act="gelu_tanh", centered=True, parallel=True),
+    "phi3": Family(),
     "qwen2": Family(),
     "qwen3": Family(),
-    "gemma": Family(gelu=True, scaled=True),
-    "gemma2": Family(gelu=True, scaled=True, every=2, first=1),
-    "gemma3": Family(gelu=True, scaled=True, every=6, first=5),
+    "smollm3": Family(adjacent=True, unturned=4),
+    "stablelm": Family(centered=True),
+    "starcoder2": Family(act="gelu_tanh", centered=True),
 }
+_PLACED = ("gpt2",)  # families that add a vector for the position instead of rotating pairs
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What embeddings, scores, the results of a layer's two parts, and logits are multiplied by."""
+
+    embeddings: float
+    scores: float
+    parts: float
+    logits: float
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A decoder. `shared` heads have keys and values, of `size` values each; `angles` and
-    `local_angles` are the rotations of a pair per token, f64 [size / 2]; `caps` limit scores and
-    logits, 0: not at all; `window`: tokens that local layers attend to, 0: none is local."""
+    """A decoder. `shared` heads have keys and values, of `size` values each, of which the first
+    `turned` are rotated; `angles` and `local_angles` are the rotations of a pair per token, f64
+    [turned / 2]. `caps` limit scores and logits, 0: not at all; `window`: tokens that local layers
+    attend to, 0: none is local. `gain` multiplies the cosines and sines of angles."""
 
     family: Family
     layers: int
@@ -52,15 +91,24 @@ class Network:
     heads: int
     shared: int
     size: int
+    turned: int
     epsilon: float
     angles: Array
     local_angles: Array
     trained: int
+    parallel: bool
+    scales: Scales
     caps: tuple[float, float] = (0.0, 0.0)
     window: int = 0
+    gain: float = 1.0
 
     def is_local(self, layer: int) -> bool:
         return self.window > 0 and layer % self.family.every != self.family.first
+
+    def turns(self, layer: int) -> bool:
+        """Whether a layer rotates queries and keys."""
+        every = self.family.unturned
+        return self.turned > 0 and (every == 0 or (layer + 1) % every != 0)
 
 
 def network_of(file: GgufFile) -> Network:
@@ -71,25 +119,33 @@ def network_of(file: GgufFile) -> Network:
             f"general.architecture: expected one of {', '.join(sorted(FAMILIES))}, found "
             f"{name!r:.40}; choose a model of one of these"
         )
+    family = FAMILIES[name]
     width = file.integer("embedding_length", most=_MOST_WIDTH)
     heads = file.integer("attention.head_count", most=_MOST_HEADS)
     shared = file.integer("attention.head_count_kv", heads, _MOST_HEADS)
     size = file.integer("attention.key_length", width // heads or None, _MOST_WIDTH)
     values = file.integer("attention.value_length", size, _MOST_WIDTH)
-    turned = file.integer("rope.dimension_count", size, _MOST_WIDTH)
-    if heads % shared or size % 2 or turned != size or values != size:
+    turned = 0 if name in _PLACED else file.integer("rope.dimension_count", size, _MOST_WIDTH)
+    partly = turned != size and name not in _PLACED
+    if (
+        heads % shared
+        or turned % 2
+        or values != size
+        or turned > size
+        or (partly and family.adjacent)
+    ):
         raise InputError(
-            f"{name}: expected groups of heads with even numbers of values, all of which are "
-            f"rotated, found {heads} heads in {shared} groups, {size} keys, {values} values, "
-            f"{turned} of them rotated"
+            f"{name}: expected groups of heads with as many keys as values, of which an even "
+            f"number{', all of them,' if family.adjacent else ''} is rotated, found {heads} heads "
+            f"in {shared} groups, {size} keys, {values} values, {turned} of them rotated"
         )
-    family = FAMILIES[name]
     base = file.real("rope.freq_base", 10000.0)
     if not base > 1:
         raise InputError(f"{name}.rope.freq_base: expected a number above 1, found {base:g}")
-    epsilon = file.real("attention.layer_norm_rms_epsilon")
+    epsilon = file.real(f"attention.layer_norm_{'' if family.centered else 'rms_'}epsilon")
     if not 0 <= epsilon < 1:
         raise InputError(f"{name}: expected an epsilon from 0 to 1, found {epsilon:g}")
+    stretch = _stretch(file, turned)
     return Network(
         family,
         file.integer("block_count", most=_MOST_LAYERS),
@@ -97,12 +153,16 @@ def network_of(file: GgufFile) -> Network:
         heads,
         shared,
         size,
+        turned,
         epsilon,
-        _angles(size, base) / _stretch(file),
-        _angles(size, _LOCAL_BASE if name == "gemma3" else base),
-        file.integer("context_length", 1 << 20, 1 << 30),
+        _angles(turned, base) / stretch,
+        _angles(turned, _LOCAL_BASE if name == "gemma3" else base),
+        _trained(file),
+        file.truth("use_parallel_residual", family.parallel),
+        _scales(file, family, width, size),
         (file.real("attn_logit_softcapping", 0.0), file.real("final_logit_softcapping", 0.0)),
         file.integer("attention.sliding_window") if family.every > 1 else 0,
+        file.real("rope.scaling.attn_factor", 1.0),
     )
 
 
@@ -118,15 +178,42 @@ def context_of(network: Network, asked: int | None) -> int:
     return length
 
 
-def _angles(size: int, base: float) -> Array:
-    return base ** -(np.arange(size // 2) / (size // 2))
+def _trained(file: GgufFile) -> int:
+    """The most tokens that the network knows places for. Phi 3's long form is for more than it was
+    first trained on, which needs other angles."""
+    most = file.integer("context_length", 1 << 20, 1 << 30)
+    if _SHORT in file.tensors:
+        most = min(most, file.integer("rope.scaling.original_context_length", most, 1 << 30))
+    places = file.tensors.get(POSITIONS)
+    return most if places is None else min(most, places.shape[0])
 
 
-def _stretch(file: GgufFile) -> Array:
+def _scales(file: GgufFile, family: Family, width: int, size: int) -> Scales:
+    """Granite divides logits by its scale, Command R multiplies them."""
+    logits = file.real("logit_scale", 1.0)
+    if not logits:
+        raise InputError(f"{file.architecture}.logit_scale: expected a number besides 0, found 0")
+    return Scales(
+        file.real("embedding_scale", math.sqrt(width) if family.scaled else 1.0),
+        file.real("attention.scale", 0.0) or 1 / math.sqrt(size),
+        file.real("residual_scale", 1.0),
+        1 / logits if file.architecture == "granite" else logits,
+    )
+
+
+def _angles(turned: int, base: float) -> Array:
+    return base ** -(np.arange(turned // 2) / max(turned // 2, 1))
+
+
+def _stretch(file: GgufFile, turned: int) -> Array:
     """By how much the angles are divided for long contexts."""
-    name = "rope_freqs.weight"
-    if info := file.tensors.get(name):
-        return floats_of(file.data(name), info.shape, info.kind).astype(np.float64)
+    for name in ("rope_freqs.weight", _SHORT):
+        if info := file.tensors.get(name):
+            if info.shape != (turned // 2,):
+                raise InputError(
+                    f"tensor {name}: expected shape [{turned // 2}], found {list(info.shape)}"
+                )
+            return floats_of(file.data(name), info.shape, info.kind).astype(np.float64)
     kind = file.about.get(f"{file.architecture}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
         raise InputError(

@@ -18,7 +18,7 @@ from edgekit.host.errors import InputError
 
 _LEAST_PAGED = 64 << 20  # bytes of weights
 _SCALES = 2 * 4 / 32  # bytes for each value: an f32 scale of 32 values, by rows and by columns
-_NO_WEIGHTS = ("rope_freqs.weight",)
+_NO_WEIGHTS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 
 
 class Weights:
@@ -38,6 +38,10 @@ class Weights:
     def rows_in(self, name: str) -> int:
         """The rows of a matrix in the file; 0 if it has none of that name."""
         return self._file.tensors[name].shape[0] if name in self else 0
+
+    def columns_in(self, name: str) -> int:
+        """The last size of a tensor in the file; 0 if it has none of that name."""
+        return self._file.tensors[name].shape[-1] if name in self else 0
 
     def vector(self, name: str, size: int) -> Tensor:
         """A tensor f32 [size]."""
