@@ -22,7 +22,8 @@ _SPLITS = {
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx", "smaug-bpe"), "llama3"),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), "qwen2"),
 }
-_WHOLE, _COMPOSED = ("llama3",), ("qwen2",)  # splits of tokenizers that keep words, or use NFC
+_WHOLE = ("llama3",)  # splits of tokenizers that keep words
+_COMPOSED = ("qwen2", "stablelm2", "megrez")  # names of those that use NFC
 _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>",
     "</s>", "<|end|>", "<|eom_id|>",
@@ -101,7 +102,8 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
     merges = _merges(_texts(about, "merges"), pieces)
     return BpeSpec(
         BYTES, split, pieces, merges, (), special, hidden, before,
-        whole=split in _WHOLE, composed=split in _COMPOSED, left=left, right=right,
+        whole=split in _WHOLE, composed=bool(about.get(f"{_PREFIX}composed", name in _COMPOSED)),
+        left=left, right=right,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ _NAN = np.full((64, 64), np.nan, "<f4").tobytes()
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_about("general.architecture", "mamba"), "expected one of bitnet, bitnet-b1.58, command-r"),
+        (_about("general.architecture", "mamba"), "expected one of bitnet, bitnet-b1.58, command"),
         (_about("general.architecture", 3), "general.architecture: expected a text, found 3"),
         (_without("general.architecture"), "expected a text as general.architecture, found none"),
         (_about("llama.block_count", 1 << 30), "llama.block_count: expected a whole number from 1"),

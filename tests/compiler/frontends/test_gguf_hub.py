@@ -169,6 +169,15 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
     assert about["tokenizer.chat_template"] == "{{ messages }}"
 
 
+@pytest.mark.parametrize("composed", [True, False])
+def test_only_some_tokenizers_compose_characters(composed: bool, tmp_path: Path) -> None:
+    """Pythia's do, DeepSeek's that splits words as Qwen 2's does not."""
+    folder = hub_folder(tmp_path / "llm", random_model())
+    _tokens(normalizer={"type": "NFC"} if composed else None)(folder)
+    convert(folder, tmp_path / "m.gguf")
+    assert bpe_spec(read_gguf(tmp_path / "m.gguf").about).composed == composed
+
+
 def test_spaces_that_belong_to_a_token_are_known(tmp_path: Path) -> None:
     folder = hub_folder(tmp_path / "llm", random_model())
     document = _tokenizer()
@@ -256,6 +265,7 @@ def _tokens(**changes: Any) -> Callable[[Path], None]:
         (_tokens(model={"type": "WordLevel"}), "expected BPE or Unigram, found 'WordLevel'"),
         (_tokens(model={"type": "Unigram", "vocab": 3}), "expected a tokenizer as the library"),
         (_tokens(model={"type": "BPE", "vocab": 3}), "expected a tokenizer as the library"),
+        (_tokens(normalizer={"type": "Lowercase"}), "expected no normalizer before ByteLevel, or"),
         (_tokens(pre_tokenizer={"type": "Split", "pattern": {"Regex": "x"}}), "llama"),
         (_tokens(pre_tokenizer={"type": "Sequence", "pretokenizers": [
             {"type": "Split", "pattern": {"Regex": "x"}},

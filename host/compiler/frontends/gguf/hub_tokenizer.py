@@ -80,6 +80,7 @@ def _values(about: Mapping[str, Any]) -> dict[str, Any]:
     if any(each["type"] == "ByteLevel" for each in splits):
         merges = [f"{a} {b}" for a, b in pairs]
         return {f"{_PREFIX}model": "gpt2", f"{_PREFIX}pre": _split(splits), **made,
+                f"{_PREFIX}composed": _composes(about.get("normalizer")),
                 f"{_PREFIX}merges": merges}  # fmt: skip
     scores = dict.fromkeys(pieces, _NO_SCORE)
     for rank, (a, b) in reversed([*enumerate(pairs)]):
@@ -146,6 +147,17 @@ def _split(splits: list[Mapping[str, Any]]) -> str:
         f"{TOKENIZER}: expected words split as GPT-2, Llama 3, Qwen 2 or SmolLM do, found others; "
         "choose another model"
     )
+
+
+def _composes(about: Mapping[str, Any] | None) -> bool:
+    """Whether texts are brought into the form NFC, for which GGUF has no name either."""
+    kinds = {each["type"] for each in _flat(about, "normalizers")}
+    if kinds - {"NFC"}:
+        raise InputError(
+            f"{TOKENIZER}: expected no normalizer before ByteLevel, or NFC, found "
+            f"{min(kinds - {'NFC'})!r:.40}; choose another model"
+        )
+    return bool(kinds)
 
 
 def _adds_space(about: Mapping[str, Any], splits: list[Mapping[str, Any]]) -> bool:
