@@ -257,7 +257,7 @@ def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> Non
     assert edgekit("deploy", path).code == 0
     messages = [{"role": "user", "content": "what"}]
     asked = {"max_tokens": 5, "temperature": 0}
-    chat = {**asked, "messages": messages}
+    chat = {**asked, "messages": messages, "n": 1, "logprobs": None, "tools": []}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     wanted = _text(model, path, _PROMPT, 5), _text(model, path, messages, 5)
     where = {
@@ -298,11 +298,16 @@ def test_openais_clients_get_errors_in_its_form(edgekit: Any, home: Any, model: 
     cases: list[tuple[Any, str]] = [
         ({"messages": "hello"}, "expected 'messages' to be a list of messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "expected messages with a role of"),
-        ({"messages": [], "n": 2}, "expected 'n' to be 1"),
+        ({"messages": [], "n": 2}, "expected 'n' to be 1, or left out, found '2'"),
+        ({**ask, "logprobs": True}, "expected 'logprobs' to be false, or left out, found 'True'"),
+        ({**ask, "tools": [{}]}, "expected 'tools' to be [], or left out"),
+        ({**ask, "max_tokens": 0}, "expected 'max_tokens' to be 1 or more, found 0"),
+        ({**ask, "max_tokens": -1}, "max_tokens: expected a whole number from 0"),
         ({"messages": [{"role": "user", "content": "i" * 99}]}, "expected a prompt of 1 to 24"),
         ({**ask, "temperature": "hot"}, "temperature: expected a finite number"),
         ({**ask, "stop": 3}, "expected 'stop' to be"),
-        ([], "expected 'messages' to be a list of messages"),
+        ([], "expected a JSON object, with whole numbers of at most 20 digits"),
+        ({**ask, "seed": 10**30}, "expected a JSON object, with whole numbers of at most 20"),
     ]
     for asked, said in cases:
         body = {"/v1/chat/completions": json.dumps(asked).encode()}

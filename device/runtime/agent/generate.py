@@ -45,7 +45,7 @@ def sampling_of(raw: object, where: str) -> Sampling:
     given = keys_of(raw, where, (), Sampling.field_names)
     keys = {**{n: getattr(Sampling(), n) for n in Sampling.field_names}, **given}
     made = Sampling(
-        integer(keys["most"], f"{where}.most"),
+        integer(keys["most"], f"{where}.max_tokens"),
         number(keys["temperature"], f"{where}.temperature"),
         integer(keys["top_k"], f"{where}.top_k", 1, MOST_CANDIDATES),
         number(keys["top_p"], f"{where}.top_p"),
@@ -89,7 +89,9 @@ class Generator:
         """The continuation of a prompt, which has not begun. InputError for one that is empty, or
         does not fit."""
         context = self.language.spec.context
-        if not 0 < len(tokens) <= context:
+        if not tokens:
+            raise InputError("expected a prompt with at least one token, found an empty one")
+        if len(tokens) > context:
             raise InputError(
                 f"expected a prompt of 1 to {context} tokens, which the model keeps, found "
                 f"{len(tokens)}; shorten it, or compile the model with a larger --context"

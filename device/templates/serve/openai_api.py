@@ -28,6 +28,15 @@ FINISHES = {"stop": "stop", "length": "length", "context": "length"}
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 64, "seed": None, "stop": ()}
 
 
+# What would change the answer, and is not computed here, with the values that ask for nothing.
+USUAL = {
+    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,),
+    "top_logprobs": (0,), "presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},),
+    "tools": ([],), "functions": ([],), "response_format": ({"type": "text"},),
+    "modalities": (["text"],), "audio": (), "prediction": (), "dimensions": (),
+}  # fmt: skip
+
+
 class AskedError(Exception):
     """A request that does not fit; its text says what was expected."""
 
@@ -77,10 +86,11 @@ class Answers:
             return self.guarded(lambda: self.transcribe(body))
         try:
             asked = json.loads(body, parse_int=short_integer)
-            if not isinstance(asked, dict):
-                raise ValueError
         except (ValueError, RecursionError):
-            asked = {}
+            asked = None
+        if not isinstance(asked, dict):
+            return self.fail(400, "expected a JSON object, with whole numbers of at most "
+                                  f"{MOST_DIGITS} digits, found others")  # fmt: skip
         if path == "/v1/embeddings":
             return self.guarded(lambda: self.embeddings(asked))
         return self.guarded(lambda: self.complete(asked, chat=path != "/v1/completions"))
@@ -96,6 +106,7 @@ class Answers:
 
     def embeddings(self, asked):
         """The vector of each text."""
+        check_usual(asked)
         given = asked.get("input")
         texts = given if isinstance(given, list) else [given]
         if not all(isinstance(text, str) for text in texts) or len(texts) > MOST_TEXTS:
@@ -149,11 +160,15 @@ class Answers:
         return self.send({**about, "choices": [choice(content, text)], "usage": usage_of(text)})
 
     def prompt_of(self, asked, chat):
-        if asked.get("n") not in (None, 1):
-            raise AskedError("expected 'n' to be 1, found another number")
+        check_usual(asked)
         prompt = asked.get("messages" if chat else "prompt")
         if chat and isinstance(prompt, list):
-            return prompt
+            return [
+                {**each, "role": "system"}
+                if isinstance(each, dict) and each.get("role") == "developer"
+                else each
+                for each in prompt
+            ]
         if not chat and isinstance(prompt, list) and len(prompt) == 1:
             prompt = prompt[0]
         if chat or not isinstance(prompt, str):
@@ -244,5 +259,17 @@ def sampling_of(asked):
         given["stop"] = (given["stop"],)
     if not isinstance(given["stop"], (list, tuple)):
         raise AskedError("expected 'stop' to be a text or a list of texts, found others")
-    most = asked.get("max_completion_tokens", asked.get("max_tokens"))
+    limits = (asked.get("max_completion_tokens"), asked.get("max_tokens"))
+    most = next((limit for limit in limits if limit is not None), None)
+    if most == 0:
+        raise AskedError("expected 'max_tokens' to be 1 or more, found 0")
     return {**given, "max_tokens": 0 if most is None else most}
+
+
+def check_usual(asked):
+    """AskedError for what a model here cannot do; null asks for nothing, too."""
+    for name, usual in USUAL.items():
+        found = asked.get(name)
+        if found is not None and found not in usual:
+            wanted = f"to be {json.dumps(usual[0])}, or" if usual else "to be"
+            raise AskedError(f"expected '{name}' {wanted} left out, found {str(found)[:40]!r}")
