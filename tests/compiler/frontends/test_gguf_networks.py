@@ -111,6 +111,14 @@ def test_angles_for_long_texts_are_not_used(tmp_path: Path) -> None:
         import_model(tmp_path / "m.gguf", decoder=DecoderOptions(13))
 
 
+def test_no_text_is_longer_than_a_window_of_all_layers(tmp_path: Path) -> None:
+    model = random_model("phi3")
+    model.about["phi3.attention.sliding_window"] = 7
+    file = model.write(tmp_path / "m.gguf")
+    with pytest.raises(InputError, match="expected 1 to 7 tokens, the most"):
+        import_model(file, decoder=DecoderOptions(8))
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [

@@ -157,7 +157,7 @@ def network_of(file: GgufFile) -> Network:
         epsilon,
         _angles(turned, base) / stretch,
         _angles(turned, _LOCAL_BASE if name == "gemma3" else base),
-        _trained(file),
+        _trained(file, family),
         file.truth("use_parallel_residual", family.parallel),
         _scales(file, family, width, size),
         (file.real("attn_logit_softcapping", 0.0), file.real("final_logit_softcapping", 0.0)),
@@ -178,10 +178,12 @@ def context_of(network: Network, asked: int | None) -> int:
     return length
 
 
-def _trained(file: GgufFile) -> int:
+def _trained(file: GgufFile, family: Family) -> int:
     """The most tokens that the network knows places for. Phi 3's long form is for more than it was
-    first trained on, which needs other angles."""
+    first trained on, which needs other angles. Beyond a window of all layers, all would forget."""
     most = file.integer("context_length", 1 << 20, 1 << 30)
+    if family.every == 1 and file.about.get(f"{file.architecture}.attention.sliding_window"):
+        most = min(most, file.integer("attention.sliding_window", most=1 << 30))
     if _SHORT in file.tensors:
         most = min(most, file.integer("rope.scaling.original_context_length", most, 1 << 30))
     places = file.tensors.get(POSITIONS)
