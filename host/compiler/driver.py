@@ -13,7 +13,7 @@ from edgekit.device.runtime.agent.specs import BoardMemory, memory_of
 from edgekit.device.runtime.agent.variants import shapes_text
 from edgekit.device.runtime.features import memory_bytes
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.artifact import Artifact, FloatArtifact, Golden
+from edgekit.host.compiler.artifact import Artifact, FloatArtifact
 from edgekit.host.compiler.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.compiler.codegen.section import section_code
 from edgekit.host.compiler.explain import explain
@@ -26,25 +26,23 @@ from edgekit.host.compiler.golden.half import code_note, half_note, loss_of, wor
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.inputs import read_loss
 from edgekit.host.compiler.ir.types import Array, Graph
+from edgekit.host.compiler.language_samples import fit_to_text, fits_to_text
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
-from edgekit.host.compiler.pipeline import PreparedGraph, run_pipeline
+from edgekit.host.compiler.pipeline import PreparedGraph, fixed_thresholds, run_pipeline, target_of
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.shadow import FloatTwin, check_same_states, float_graph, float_twin
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
-from edgekit.host.compiler.target import Target
 from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunks, with_task
 from edgekit.host.compiler.tasks.page import joined
 from edgekit.host.compiler.toolchain.kernels import features_unit, shadow_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
-from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
 from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
-from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -107,9 +105,11 @@ def _compile_each(
             f"{model}: expected one signature and one shape of each input with --shadow or "
             f"--field-ranges, found {len(every)}; compile without them"
         )
+    fits = fits_to_text(model, options)
+    fitted = fit_to_text(model, board, options, cache) if fits else None
     for each in every:
         with _naming_variant(each) if len(every) > 1 else nullcontext():
-            prepared = prepare(model, board, each, cache)
+            prepared = prepare(model, board, each, cache, fitted)
             made = [replace(one, weights=b"") for one in made]  # so that theirs is not copied
             floats = float_graph(prepared, model, each) if each.repeats_every else None
             made.append(build_graph(prepared, digest, board, cache, each, weights))
@@ -146,8 +146,10 @@ def prepare(
     board: BoardProfile,
     options: CompileOptions = DEFAULT_OPTIONS,
     cache: Path | None = None,
+    fitted: PreparedGraph | None = None,
 ) -> PreparedGraph:
-    """Imports a model, quantizes it if requested, and runs all passes before scheduling."""
+    """Imports a model, quantizes it if requested, and runs all passes before scheduling. `fitted`:
+    as `fit_to_text` gives it, if another variant needed it, too."""
     graph = import_for_task(model, options)
     names, lost = graph.output_names, read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
@@ -158,10 +160,12 @@ def prepare(
         graph, lost = quantized.graph, quantized.report.loss
         base = quantized.base
         base_names = {other: name for name, other in quantized.tensors.items()}
+    elif fits_to_text(model, options):
+        fitted = fitted or fit_to_text(model, board, options, cache)
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
     found = with_task(model, replace(graph, output_names=names), options)
-    made = prepare_graph(found.graph, board, options, samples=samples, cache=cache)
+    made = prepare_graph(found.graph, board, options, None, samples, cache, fitted)
     return replace(
         made, lost=lost, task=found.task, files=found.files, base=base, base_names=base_names
     )
@@ -174,16 +178,18 @@ def prepare_graph(
     table: KnowledgeBase | None = None,
     samples: Sequence[Mapping[str, Array]] = (),
     cache: Path | None = None,
+    fitted: PreparedGraph | None = None,
 ) -> PreparedGraph:
     """`prepare` for an imported graph.
 
     Methods come from `table`, by default the board's. Low-bit weights are fitted to `samples`,
-    which map input names to values.
+    which map input names to values, or are those of `fitted`.
     """
-    rows = table_of(board) if table is None else table
-    limit, golden = memory_limit(board, options), (cache or cache_folder()) / "golden"
-    target = Target(board, options, limit, rows, golden, samples)
-    return run_pipeline(source, target)
+    target = target_of(board, options, table, cache)
+    if fitted is None:
+        return run_pipeline(source, replace(target, samples=samples))
+    made = run_pipeline(source, replace(target, fitted=fitted.graph))
+    return replace(made, notes=(*made.notes, *fitted.notes), splits=fitted.splits)
 
 
 def build_graph(
@@ -214,7 +220,7 @@ def build_graph(
     notes, plain = (*made.notes, *filter(None, [spent])), made.floats or made.exact
     loss = None if plain is None else loss_of(plain, golden)
     if loss is not None and made.floats is not None:
-        notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(made, golden))
+        notes = (*notes, code_note(made.graph, loss), *fixed_thresholds(made, golden.inputs))
     if loss is not None and made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden, loss))
     return Artifact(
@@ -299,15 +305,6 @@ def _with_names(plan: Plan, names: Mapping[str, str]) -> Plan:
         return plan
     outputs = tuple(replace(t, name=names.get(t.name, t.name)) for t in plan.lowered.outputs)
     return replace(plan, lowered=replace(plan.lowered, outputs=outputs))
-
-
-def _fixed_thresholds(made: PreparedGraph, golden: Golden) -> tuple[str, ...]:
-    """A note on outlier thresholds that are defaults because no samples were given."""
-    if made.splits:
-        return ()
-    inputs = dict(zip(made.imported.inputs, golden.inputs, strict=True))
-    note = fixed_note(made.imported, inputs)
-    return () if note is None else (note,)
 
 
 def _likely_threads(

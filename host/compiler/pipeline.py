@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import FittedGraph as InMemory
 from edgekit.host.compiler.fit import fit
-from edgekit.host.compiler.golden.half import sample_note
+from edgekit.host.compiler.golden.half import sample_note, unfitted_note
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
@@ -20,15 +22,19 @@ from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.precision import choose_precision
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.target import Target
-from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
+from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate, repeated
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
 from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
-from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, split_note
-from edgekit.host.compiler.transforms.passes.tie import tie_states
+from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, fixed_note, split_note
+from edgekit.host.compiler.transforms.passes.tie import from_beginning, tie_states
+from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.kb.targets.board import BoardProfile
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
@@ -99,6 +105,8 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
     graph = compress_weights(work.graph, bits, target.options.group_size)
     if graph.nodes == work.graph.nodes:
         return work.then("compress_weights", graph)
+    if target.fitted is not None:
+        graph = repeated(work.graph, graph, bits, target.fitted)
     if target.samples:
         held_out = target.samples[::_HELD_OUT]
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
@@ -228,6 +236,28 @@ PIPELINE: tuple[Transform, ...] = (
 )
 
 
+def fit_from_beginning(source: Graph, target: Target) -> PreparedGraph:
+    """A graph with states, fitted to samples that each begin with the initial states. Notes say
+    how accurate it is, and would be without them."""
+    work = PreparedGraph(source, source)
+    for transform in PIPELINE[: PIPELINE.index(_compress_weights)]:
+        work = transform(work, target)
+    floats, options = from_beginning(work.graph), target.options
+    made = _compress_weights(replace(work, graph=floats, notes=()), target)
+    assert options.weights is not None
+    plain = compress_weights(floats, options.weights, options.group_size)
+    note = unfitted_note(floats, plain, target.samples[::_HELD_OUT])
+    return replace(made, notes=(*made.notes, note))
+
+
+def fixed_thresholds(made: PreparedGraph, inputs: Sequence[Array]) -> tuple[str, ...]:
+    """A note on outlier thresholds that are defaults because no samples were given."""
+    if made.splits:
+        return ()
+    note = fixed_note(made.imported, dict(zip(made.imported.inputs, inputs, strict=True)))
+    return () if note is None else (note,)
+
+
 def run_pipeline(source: Graph, target: Target) -> PreparedGraph:
     """Runs all transforms. Raises InputError if the graph cannot be made to fit the target."""
     work = PreparedGraph(
@@ -240,3 +270,15 @@ def run_pipeline(source: Graph, target: Target) -> PreparedGraph:
     for transform in PIPELINE:
         work = transform(work, target)
     return work
+
+
+def target_of(
+    board: BoardProfile,
+    options: CompileOptions,
+    table: KnowledgeBase | None = None,
+    cache: Path | None = None,
+) -> Target:
+    """With methods of `table`, by default the board's."""
+    rows = table_of(board) if table is None else table
+    golden = (cache or cache_folder()) / "golden"
+    return Target(board, options, memory_limit(board, options), rows, golden)

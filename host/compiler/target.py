@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
@@ -19,7 +19,8 @@ class Target:
     """The target of the transforms.
 
     `limit`: memory in bytes; `table`: the knowledge base of methods; `golden`: the cache of golden
-    outputs; `samples`: graph inputs to which low-bit weights are fitted; `half_loss`: the limit of
+    outputs; `samples`: graph inputs to which low-bit weights are fitted; `fitted`: a graph of the
+    same products that was fitted to samples, whose weights are taken; `half_loss`: the limit of
     --precision auto, relative to an output's largest value.
     """
 
@@ -30,3 +31,4 @@ class Target:
     golden: Path
     samples: Sequence[Mapping[str, Array]] = ()
     half_loss: float = HALF_LOSS
+    fitted: Graph | None = None

@@ -121,15 +121,27 @@ def code_note(made: Graph, loss: LossSpec) -> str:
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
     """Describe the loss of `made` against `exact` on samples it was not fitted to: least and median
     cosine."""
+    cosines = _cosines(exact, made, samples)
+    return (
+        f"fitted to samples: on {len(cosines)} held-out samples, outputs have a cosine of at least "
+        f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
+    )
+
+
+def unfitted_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
+    """The same of a graph that was not fitted, for comparison."""
+    cosines = _cosines(exact, made, samples)
+    middle = float(np.median(cosines))
+    return f"without samples, at least {min(cosines):.5f}, {middle:.5f} in the median"
+
+
+def _cosines(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> list[float]:
     cosines = []
     for each in samples:
         with np.errstate(all="ignore"):
             found, want = (evaluate(graph, each).outputs for graph in (made, exact))
         cosines.append(least_cosine(want, found))
-    return (
-        f"fitted to samples: on {len(cosines)} held-out samples, outputs have a cosine of at least "
-        f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
-    )
+    return cosines
 
 
 def output_pairs(exact: Graph, golden: Golden) -> Pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -54,6 +54,31 @@ def calibrate(
             f"{len(floats.states)}; leave --samples out"
         )
     fit = _Fit(floats, compressed, samples, cost, accurate)
+    return _fitted(fit, floats, compressed, bits, eight), fit.splits
+
+
+def repeated(floats: Graph, compressed: Graph, bits: WeightBits, fitted: Graph) -> Graph:
+    """`compressed`, with constants and thresholds that calibrate() found in `fitted`, a graph of
+    the same products in the same order. Raises InputError if it has others."""
+    fit = _Fit(floats, compressed, (), lambda *_: 0.0, False)
+    fit.known = iter([n for n in fitted.nodes if isinstance(n.op, ops.OutlierFullyConnected)])
+    fit.source = fitted
+    made = _fitted(fit, floats, compressed, bits, ())
+    if next(fit.known, None) is not None:
+        raise _misfit(floats)
+    return made
+
+
+def _misfit(graph: Graph) -> InputError:
+    return InputError(
+        f"{graph.name}: expected the same layers for one token and for several, found others; "
+        "leave --samples out"
+    )
+
+
+def _fitted(
+    fit: _Fit, floats: Graph, compressed: Graph, bits: WeightBits, eight: Collection[str]
+) -> Graph:
     pairs = zip(floats.nodes, compressed.nodes, strict=True)
     nodes = tuple(
         node
@@ -63,7 +88,7 @@ def calibrate(
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*compressed.inputs, *compressed.outputs}
     tensors = {name: t for name, t in fit.tensors.items() if name in used}
-    return dataclasses.replace(compressed, tensors=tensors, nodes=nodes), fit.splits
+    return dataclasses.replace(compressed, tensors=tensors, nodes=nodes)
 
 
 class _Fit:
@@ -87,6 +112,8 @@ class _Fit:
         self._made = [ChainMap(dict(each), self._constants) for each in samples]
         self._last = {name: i for i, n in enumerate(floats.nodes) for name in n.inputs}
         self._done = 0
+        self.known: Iterator[Node] | None = None  # products that were fitted in the graph `source`
+        self.source = compressed
 
     def step(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
         """Fit `node`, possibly dividing it into parts, and run both graphs' versions."""
@@ -144,6 +171,8 @@ class _Fit:
     def _fit_product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
         """Complete `node` (inputs: x, optional float bias and residual) with fitted weights,
         scales, threshold and bias [n]."""
+        if self.known is not None:
+            return self._repeat(node, weights, next(self.known, None))
         x, k = node.inputs[0] or "", weights.shape[1]
         given = [values[x].reshape(-1, k) for values in self._made]
         rows = np.concatenate(given).astype(np.float64)
@@ -167,6 +196,21 @@ class _Fit:
             f"{node.name}.shifted", DType.F32, self._corrected_bias(named, weights)
         )
         return dataclasses.replace(named, inputs=(x, stored, scales, bias, *node.inputs[4:]))
+
+    def _repeat(self, node: Node, weights: Array, fitted: Node | None) -> Node:
+        """`node` with the constants and the threshold of a product of the same weights."""
+        given = [] if fitted is None else [self.source.tensors[n or ""] for n in fitted.inputs[1:4]]
+        if fitted is None or given[0].shape != weights.shape:
+            raise _misfit(self._floats)
+        kinds = ("quantized", "scales", "shifted")
+        stored, scales, bias = (
+            self._add_constant(f"{node.name}.{kind}", t.dtype, np.asarray(t.data))
+            for kind, t in zip(kinds, given, strict=True)
+        )
+        assert isinstance(fitted.op, ops.OutlierFullyConnected)
+        made = _with_threshold(node, fitted.op.threshold, fitted.op.outliers)
+        inputs = (node.inputs[0], stored, scales, bias, *node.inputs[4:])
+        return dataclasses.replace(made, inputs=inputs)
 
     def _new_tensor(self, name: str, shape: Shape) -> str:
         own = fresh_name(name, self._names)

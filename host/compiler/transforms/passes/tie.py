@@ -47,6 +47,18 @@ def tie_states(
     )
 
 
+def from_beginning(graph: Graph) -> Graph:
+    """The first run of a graph with states: these are constants, and nothing is kept."""
+    tensors, nodes = dict(graph.tensors), list[Node]()
+    for node in graph.nodes:
+        if isinstance(node.op, ops.ReadState):
+            name, initial = node.outputs[0], graph.states[node.op.state].initial
+            tensors[name] = replace(tensors[name], data=initial.reshape(tensors[name].shape))
+        elif not isinstance(node.op, ops.WriteState):
+            nodes.append(node)
+    return replace(graph, tensors=tensors, nodes=tuple(nodes), states={})
+
+
 def _insert_state_nodes(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
     """Insert state reads just before their first use and writes as soon as the new value is known
     and the old one was read: live tensors take memory."""
