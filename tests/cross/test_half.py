@@ -193,7 +193,7 @@ def _check_units(made, want, units, least, what, given=None):
 
 def test_transposes_of_f16_move_every_value(core, tmp_path):
     """Rows of 2 and 4 are groups of channels that are shuffled."""
-    shuffled = ((7, 2, 58), (3, 4, 300), (2, 2, 5), (2, 58, 2))
+    shuffled = ((7, 2, 58), (3, 4, 300), (2, 2, 5), (2, 58, 2), (1, 3, 700), (2, 513, 3))
     shapes = ((1, 5, 31), (2, 8, 8), (1, 300, 9), (3, 17, 270), (1, 64, 512), *shuffled)
     swapped = Case(ops.Transpose((0, 2, 1)), ())
     graph = in_half(graph_of([Case(ops.Abs(), (tensor(s),), after=swapped) for s in shapes]))

@@ -1,5 +1,5 @@
-/* Transposes each of many matrices of 4-byte values (transpose2.c: 2-byte values): channels-first
- * images to channels-last and back. */
+/* Transposes each of many matrices of 4-byte values (transpose_narrow.c: 1 or 2 bytes):
+ * channels-first images to channels-last and back. */
 #ifndef EK_LAYOUT_TRANSPOSE_H
 #define EK_LAYOUT_TRANSPOSE_H
 #include "../kernel.h"

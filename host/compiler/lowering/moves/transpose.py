@@ -6,7 +6,7 @@ import math
 
 from edgekit.device.runtime.kernel_facts import TRANSPOSE_TILE
 from edgekit.host.compiler.ir.ops import Transpose
-from edgekit.host.compiler.ir.types import DType, Node, Shape
+from edgekit.host.compiler.ir.types import Node, Shape
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.board import caches_of
@@ -19,14 +19,14 @@ _LINE = 16  # values per cache line
 def matrix_transpose(ctx: Context, node: Node) -> list[KernelCall] | None:
     """The call for a transpose that swaps two adjacent blocks of axes; None for any other.
 
-    Leading axes may stay in place. Supports 4-byte values and f16.
+    Leading axes may stay in place. Supports values of 1, 2 and 4 bytes.
     """
     op = node.op
     assert isinstance(op, Transpose)
     x = ctx.tensor(node.inputs[0])
     found = _as_matrices(x.shape, op.permutation)
     size = x.dtype.bytes
-    if not (size == 4 or x.dtype is DType.F16) or found is None:
+    if size not in (1, 2, 4) or found is None:
         return None
     matrices, rows, columns = found
     narrow = size == 4 and min(rows, columns) < _FEW
@@ -40,9 +40,10 @@ def matrix_transpose(ctx: Context, node: Node) -> list[KernelCall] | None:
         "across": across,
         "along": _rows_per_tile(ctx, columns * size),
     }
-    source = "layout/transpose.c" if size == 4 else "layout/transpose2.c"
+    source = "layout/transpose.c" if size == 4 else "layout/transpose_narrow.c"
+    defines = {} if size == 4 else {"ELEM": f"uint{8 * size}_t"}
     header = "layout/transpose.h"
-    kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args")
+    kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args", **defines)
     grain = max(1, _TASK * down * across // (rows * columns))
     return [KernelCall(kernel, fields, matrices * down * across, grain)]
 

@@ -1,9 +1,10 @@
-/* Like transpose.c for 2-byte values: blocks of 8 x 8. Compile-time parameter: NAME. */
+/* Like transpose.c for values of 1 or 2 bytes: blocks of 8 x 8. Compile-time parameters: NAME, ELEM
+ * (uint8_t, uint16_t). */
 #include "transpose.h"
 
 #define SIDE 8
 
-typedef uint16_t elem;
+typedef ELEM elem;
 typedef elem line_t __attribute__((vector_size(SIDE * sizeof(elem))));
 
 /* Interleaves neighbors: single lanes, pairs, groups of four. */
@@ -51,6 +52,22 @@ EK_INLINE void wide(const int rows, const elem *x, long step, long columns, elem
     one_by_one(x + j, step, rows, columns - j, y + j * rows, rows);
 }
 
+/* Three channels of a picture to pixels and back. Compilers recognize both as interleaving. */
+static void three_rows(const elem *restrict x, long step, long columns, elem *restrict y) {
+    for (long j = 0; j < columns; j++) {
+        y[3 * j] = x[j];
+        y[3 * j + 1] = x[step + j];
+        y[3 * j + 2] = x[2 * step + j];
+    }
+}
+static void three_columns(const elem *restrict x, long rows, elem *restrict y, long width) {
+    for (long i = 0; i < rows; i++) {
+        y[i] = x[3 * i];
+        y[width + i] = x[3 * i + 1];
+        y[2 * width + i] = x[3 * i + 2];
+    }
+}
+
 /* Task: one tile. */
 void NAME(const void *args, long begin, long end) {
     const ek_transpose_args *a = args;
@@ -68,6 +85,14 @@ void NAME(const void *args, long begin, long end) {
         }
         if (a->rows == 4) {
             wide(4, x, a->columns, columns, y);
+            continue;
+        }
+        if (a->rows == 3) {
+            three_rows(x, a->columns, columns, y);
+            continue;
+        }
+        if (a->columns == 3) {
+            three_columns(x, rows, y, a->rows);
             continue;
         }
         if (rows < SIDE || columns < SIDE) {
