@@ -8,31 +8,61 @@
 #include "range.h"
 #endif
 
+#if defined EK_QUANTIZED8 && !defined WIDE && !defined OP_DYNAMIC
+#define EIGHTS
+#endif
+
 typedef struct {
-    vf factor; /* reciprocal of the scale; without OP_DYNAMIC the scale itself, because TFLite
-                  divides */
+    vf factor;  /* reciprocal of the scale; without OP_DYNAMIC the scale itself, because TFLite
+                   divides */
+    vf inverse; /* of `factor`, rounded; unless OP_DYNAMIC */
     vi zero, low, high;
+#ifdef EIGHTS
+    vi_range range;
+#endif
 } mapping;
 
-#ifndef OP_DYNAMIC
-/* Nearest integer; clamping to 4e6 is harmless because quantized values are far smaller. */
-EK_INLINE vi nearest(vf x) {
-    x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
+#ifdef OP_DYNAMIC
+#define QUICK 0
+EK_INLINE vi unbounded(const mapping *m, vf x, const int quick) {
+    (void)quick;
+    return vi_nearest(x * m->factor);
+}
+/* At most 127: the factor is derived from the maximum. */
+EK_INLINE vi bounded(const mapping *m, vi quantized) {
+    (void)m;
+    return quantized;
+}
+#else
+#define QUICK EK_FMA
+#define REACH 4e6f /* clamping to it is harmless because quantized values are far smaller */
+
+/* x / m->factor. A residue is exact, so the first correction leaves less than one unit in the last
+ * place, and the second rounds correctly (Markstein), without waiting for a divider. Quotients for
+ * which residues underflow are far below a half. */
+EK_INLINE vf quotient(const mapping *m, vf x) {
+    vf q = x * m->inverse;
+    EK_UNROLL
+    for (int i = 0; i < 2; i++)
+        q = vf_fma(vf_fma(-q, m->factor, x), m->inverse, q);
+    return q;
+}
+
+/* The nearest integers, without the zero point. */
+EK_INLINE vi unbounded(const mapping *m, vf x, const int quick) {
+    const vf reach = vf_splat(REACH) * (quick ? m->factor : vf_splat(1.0f));
+    x = vf_min(vf_max(quick ? x : x / m->factor, -reach), reach);
+    x = quick ? quotient(m, x) : x;
 #ifdef OP_EVEN
     return vi_nearest_even(x);
 #else
     return vi_nearest(x);
 #endif
 }
-#endif
-
-EK_INLINE vi quantize_vector(const mapping *m, vf x) {
-#ifdef OP_DYNAMIC
-    return vi_nearest(x * m->factor); /* at most 127: the factor is derived from the maximum */
-#else
-    return vi_min(vi_max(nearest(x / m->factor) + m->zero, m->low), m->high);
-#endif
+EK_INLINE vi bounded(const mapping *m, vi quantized) {
+    return vi_min(vi_max(quantized + m->zero, m->low), m->high);
 }
+#endif
 
 EK_INLINE void store(TQ *y, vi v) {
 #ifdef WIDE
@@ -49,21 +79,31 @@ EK_INLINE void store_n(TQ *y, vi v, long n) {
 #endif
 }
 
+EK_INLINE void store_two(const mapping *m, TQ *y, vi a, vi b) {
+#ifdef EIGHTS
+    const int64_t both = vi_quantized8(a, b, &m->range, (TQ)-1 > 0);
+    memcpy(y, &both, 8);
+#else
+    store(y, bounded(m, a));
+    store(y + EK_VL, bounded(m, b));
+#endif
+}
+
 #define SIDE 4 /* vectors per iteration, to hide latency */
 
-static void quantize(const mapping *m, const float *x, TQ *y, long n) {
+EK_INLINE void quantize(const mapping *m, const float *x, TQ *y, long n, const int quick) {
     long i = 0;
     for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
-        vi quantized[SIDE];
+        vi v[SIDE];
         for (int s = 0; s < SIDE; s++)
-            quantized[s] = quantize_vector(m, vf_load(x + i + s * EK_VL));
-        for (int s = 0; s < SIDE; s++)
-            store(y + i + s * EK_VL, quantized[s]);
+            v[s] = unbounded(m, vf_load(x + i + s * EK_VL), quick);
+        for (int s = 0; s < SIDE; s += 2)
+            store_two(m, y + i + s * EK_VL, v[s], v[s + 1]);
     }
     for (; i + EK_VL <= n; i += EK_VL)
-        store(y + i, quantize_vector(m, vf_load(x + i)));
+        store(y + i, bounded(m, unbounded(m, vf_load(x + i), quick)));
     if (i < n)
-        store_n(y + i, quantize_vector(m, vf_load_n(x + i, n - i)), n - i);
+        store_n(y + i, bounded(m, unbounded(m, vf_load_n(x + i, n - i), quick)), n - i);
 }
 
 #ifdef OP_DYNAMIC
@@ -78,7 +118,16 @@ static mapping mapping_of(const ek_unary_args *g, long begin) {
 #else
 static mapping mapping_of(const ek_unary_args *g, long begin) {
     (void)begin;
-    return (mapping){vf_splat(g->scale), vi_splat(g->zero), vi_splat(g->qlow), vi_splat(g->qhigh)};
+    return (mapping){
+        .factor = vf_splat(g->scale),
+        .inverse = vf_splat(1.0f / g->scale),
+        .zero = vi_splat(g->zero),
+        .low = vi_splat(g->qlow),
+        .high = vi_splat(g->qhigh),
+#ifdef EIGHTS
+        .range = vi_range_of(g->zero, g->qlow, g->qhigh),
+#endif
+    };
 }
 #endif
 
@@ -87,5 +136,11 @@ void NAME(const void *args, long begin, long end) {
     const ek_unary_args *g = args;
     const mapping m = mapping_of(g, begin);
     const long from = begin * EK_UNARY_CHUNK, to = ek_min(end * EK_UNARY_CHUNK, g->n);
-    quantize(&m, (const float *)g->x + from, (TQ *)g->y + from, to - from);
+    const float *x = (const float *)g->x + from;
+    TQ *y = (TQ *)g->y + from;
+    /* Residues and limits of other scales may underflow or overflow. */
+    if (QUICK && g->scale > 1e-18f && g->scale < 1e18f)
+        quantize(&m, x, y, to - from, 1);
+    else
+        quantize(&m, x, y, to - from, 0);
 }

@@ -44,6 +44,16 @@ static inline __attribute__((always_inline, unused)) ek_neon_vi vi_requantize_on
     high = vrshlq_s64(vsraq_n_s64(high, high, 63), vmovl_s32(vget_high_s32(right)));
     return (ek_neon_vi)vcombine_s32(vmovn_s64(low), vmovn_s64(high));
 }
+#ifdef __aarch64__
+#define EK_OWN_ROUNDING /* NaN becomes 0 */
+typedef float ek_neon_vf __attribute__((vector_size(16)));
+static inline __attribute__((always_inline, unused)) ek_neon_vi vi_nearest(ek_neon_vf x) {
+    return (ek_neon_vi)vcvtaq_s32_f32((float32x4_t)x);
+}
+static inline __attribute__((always_inline, unused)) ek_neon_vi vi_nearest_even(ek_neon_vf x) {
+    return (ek_neon_vi)vcvtnq_s32_f32((float32x4_t)x);
+}
+#endif
 #include "vector.h"
 
 /* acc + products of the lower (upper) four of eight 16-bit values. */

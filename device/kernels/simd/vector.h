@@ -268,6 +268,7 @@ EK_INLINE vi vi_from_integral(vf x);
 EK_INLINE vi vi_from_integral(vf x) {
     return vcast(x, vi);
 }
+#ifndef EK_OWN_ROUNDING
 /* The nearest integers, rounding half away from zero; magnitudes up to 4e6. */
 EK_INLINE vi vi_nearest(vf x) {
     const vi integer = vcast(x, vi);
@@ -275,7 +276,8 @@ EK_INLINE vi vi_nearest(vf x) {
     return integer - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
 }
 #endif
-#ifndef EK_HALF
+#endif
+#if !defined EK_HALF && !defined EK_OWN_ROUNDING
 /* The nearest integers, rounding half to even: adding 1.5 * 2^23 leaves no bits for a fraction;
  * magnitudes up to 4e6. */
 EK_INLINE vi vi_nearest_even(vf x) {

@@ -144,6 +144,14 @@ def test_runs_of_bytes_are_copied_from_odd_places(run, driver, tmp_path):
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
+def test_transposes_of_bytes_stay_in_bounds(driver, tmp_path):
+    q, shapes = quant(0.1), ((1, 3, 35), (2, 33, 3), (1, 5, 31), (3, 4, 20), (2, 19, 11))
+    swapped = ops.Transpose((0, 2, 1))
+    graph = graph_of([Case(swapped, (tensor(shape, DType.U8, q),), q) for shape in shapes])
+    simd, inputs = usable("sse2"), inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
 @pytest.mark.parametrize("made", [layers, products], ids=lambda made: made.__name__)
 @pytest.mark.parametrize(
     "simd",
