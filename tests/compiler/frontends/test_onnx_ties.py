@@ -98,3 +98,24 @@ def _differing(kind, seed, tmp_path):
 @pytest.mark.parametrize("kind", _KINDS)
 def test_stored_values_are_those_of_onnx_runtime(kind, tmp_path):
     assert [_differing(kind, seed, tmp_path) for seed in range(12)] == [0] * 12
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("order", ["ca", "ac"])
+def test_a_constant_of_bytes_joins_quantized_values(dtype, order, tmp_path):
+    """As `edgekit quantize` writes the class token of a vision transformer."""
+    import onnxruntime
+
+    rng = np.random.default_rng(5)
+    numbers = {"s": np.float32(0.02), "z": np.array(7, dtype)}
+    numbers["c"] = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (1, 5)).astype(dtype)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Concat", list(order), ["y"], axis=0),
+        node("DequantizeLinear", ["y", "s", "z"], ["out"]),
+    ]
+    proto = model(nodes, [value("x", (3, 5))], ["out"], numbers)
+    inputs = {"x": rng.standard_normal((3, 5)).astype(np.float32)}
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    np.testing.assert_array_equal(evaluate(graph, inputs).outputs["out"], want)

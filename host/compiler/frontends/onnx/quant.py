@@ -20,6 +20,7 @@ from edgekit.host.compiler.ir.quantization import quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 _QUANTIZED_TYPES = (DType.U8, DType.I8, DType.U16, DType.I16)
+_BYTES = (DType.I8, DType.U8)
 _EXACT = 1 << 24  # f32 is exact for integers below this
 _Made = TypeVar("_Made")
 
@@ -133,20 +134,21 @@ def on_quantized_values(
 ) -> Callable[[OnnxCall], _Made | Tensor]:
     """Wraps a handler that only moves or selects values: an input of known quantization is
     dequantized before and quantized after, and a pass reduces that to a move of quantized values.
-    Other inputs are unchanged. `every`: all inputs are values; else only the first."""
+    Other inputs are unchanged. `every`: all inputs are values; else only the first. Constants are
+    quantized as the values they join."""
 
     def build(call: OnnxCall) -> _Made | Tensor:
         given = call.all() if every else [call.maybe(0)]
-        x = given[0]
+        x = next((t for t in given if t is not None and t.data is None), None)
         if (
             x is None
             or len(call.node.outputs) > 1
-            or not all(_is_quantized_like(t, x) for t in given)
+            or not all(_is_quantized_like(t, x) or _joins(t, x) for t in given)
         ):
             return row(call)
-        reals = [call.emit(ops.Cast(), t) for t in given if t is not None]
+        reals = [_real(call, t, x) for t in given if t is not None]
         y = row(replace(call, values=[*reals, *call.values[len(reals) :]]))
-        if y is reals[0]:
+        if y is reals[0] and given[0] is x:
             return x
         assert isinstance(y, Tensor)
         return call.emit(ops.Quantize(x.dtype, True), y, quant=x.quant)
@@ -177,6 +179,18 @@ def _is_quantized_like(t: Tensor | None, x: Tensor) -> bool:
     if t is None or t.data is not None or not t.is_quantized or t.quant is None or x.quant is None:
         return False
     return t.dtype is x.dtype and _equal_scalar_quant(t.quant, x.quant)
+
+
+def _joins(t: Tensor | None, x: Tensor) -> bool:
+    """Whether t is a constant of bytes that can be quantized like x."""
+    known = x.quant is not None and not x.quant.per_channel
+    return known and t is not None and t.data is not None and t.dtype is x.dtype in _BYTES
+
+
+def _real(call: OnnxCall, t: Tensor, x: Tensor) -> Tensor:
+    if t.data is None or x.quant is None:
+        return call.emit(ops.Cast(), t)
+    return _dequantized_constant(call, t, t.data, x.quant)
 
 
 def _dequantized_constant(call: OnnxCall, x: Tensor, quantized: Array, quant: Quant) -> Tensor:
