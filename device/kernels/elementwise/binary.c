@@ -125,10 +125,13 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
     long i = 0;
 #if defined EK_QUANTIZED8 && !defined WIDE
     const vi_range range = vi_range_of(g.y_zero, g.low, g.high);
-    for (; a_step && b_step && i + 8 <= n; i += 8) {
-        const int64_t both =
-            vi_quantized8(combine(&g, load(a + i), load(b + i)),
-                          combine(&g, load(a + i + 4), load(b + i + 4)), &range, (TX)-1 > 0);
+    for (; i + 8 <= n; i += 8) {
+        const vi a_low = a_step ? load(a + i) : vi_splat(a[0]);
+        const vi a_high = a_step ? load(a + i + 4) : a_low;
+        const vi b_low = b_step ? load(b + i) : vi_splat(b[0]);
+        const vi b_high = b_step ? load(b + i + 4) : b_low;
+        const int64_t both = vi_quantized8(combine(&g, a_low, b_low), combine(&g, a_high, b_high),
+                                           &range, (TX)-1 > 0);
         memcpy(y + i, &both, 8);
     }
 #endif
