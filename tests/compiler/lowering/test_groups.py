@@ -16,7 +16,7 @@ from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import InputError
-from edgekit.kb.targets.board import load_profile
+from edgekit.kb.targets.board import BoardProfile, load_profile
 from tests.support.group_graphs import WIDTH, expanded_block, pruned_blocks, pruned_layer
 from tests.support.method_cases import table_of_operators
 
@@ -24,9 +24,11 @@ _BOARD = load_profile("a72")
 _NONE = KnowledgeBase((_BOARD.platform,))
 
 
-def _chained(graph: Graph, table: KnowledgeBase) -> tuple[Graph, Group]:
-    groups = MethodGroups(_BOARD, table)
-    graph = chain_for_time(graph, _BOARD, table, groups)
+def _chained(
+    graph: Graph, table: KnowledgeBase, board: BoardProfile = _BOARD
+) -> tuple[Graph, Group]:
+    groups = MethodGroups(board, table)
+    graph = chain_for_time(graph, board, table, groups)
     (group,) = groups.made.values()
     return graph, group
 
@@ -82,21 +84,25 @@ def test_row_of_another_shape_takes_no_chain_apart_where_it_is_dear(times, opera
     assert ("depthwise costs" in group.choice.why) == (operators == 1)
 
 
-@pytest.mark.parametrize(("columns", "fits"), [(WIDTH, True), (64, False)])
-def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(columns, fits):
+@pytest.mark.parametrize(
+    ("name", "columns", "fits"),
+    [("a72", WIDTH, True), ("a72", 64, True), ("generic-aarch64", 64, False)],
+)
+def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(name, columns, fits):
     """Rows are measured on single operators: their tiles may not divide any image that the buffer
-    holds."""
-    block = expanded_block(columns=columns)
-    _, group = _chained(block, _NONE)
+    holds. Strips for known cores may then have some of the columns."""
+    block, board = expanded_block(columns=columns), load_profile(name)
+    none = KnowledgeBase((board.platform,))
+    _, group = _chained(block, none, board)
     three = (group.form, OperatorMethod("chain", "f32", members=3))
-    *_, project = lower(block, _BOARD, _NONE).lowered.steps
+    *_, project = lower(block, board, none).lowered.steps
     form, usual = project.compiled.choice.form, project.compiled.method
     uneven = (form, OperatorMethod("in_place", "f32", mr=5, nr=16))
 
     def made(*rows: tuple[Form, OperatorMethod]) -> list[OperatorMethod]:
-        table = table_of_operators(_BOARD, *rows)
-        graph, _ = _chained(block, table)
-        return [s.compiled.members[-1].method for s in lower(graph, _BOARD, table).lowered.steps]
+        table = table_of_operators(board, *rows)
+        graph, _ = _chained(block, table, board)
+        return [s.compiled.members[-1].method for s in lower(graph, board, table).lowered.steps]
 
     assert made(three) == [usual]
     found = made(three, uneven)
