@@ -78,7 +78,8 @@ def test_openai_asks_for_base64_and_gets_errors_in_its_form(edgekit, home):
     for bad in (b"{", b"{}", b"[]", b'{"input": [[1, 2]]}', b'{"input": 3}', b"\xff"):
         code, said = served(home, root, {"/v1/embeddings": bad})["/v1/embeddings"]
         assert code == 400
-        assert "expected 'input' to be at most" in json.loads(said)["error"]["message"]
+        message = json.loads(said)["error"]["message"]
+        assert message.startswith(("expected 'input' to be at most", "expected a JSON object"))
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ _BOARDS = (
 )
 # Strips end within a tile, in the middle of the image and at its borders.
 _BLOCKS = (
-    (DType.F32, 1, 1, 112, 23),
+    (DType.F32, 1, 1, 112, 47),
     (DType.F32, 2, 1, 226, 31),
     (DType.I8, 2, 1, 450, 18),
     (DType.F16, 2, 1, 226, 29),
@@ -38,7 +38,7 @@ _BLOCKS = (
         for block in (
             (DType.F32, 1, 2, 131, 19),
             (DType.F32, 2, 0, 227, 17),
-            (DType.I8, 1, 1, 331, 13),
+            (DType.I8, 1, 1, 331, 37),
             (DType.F16, 1, 2, 201, 16),
         )
     ),
