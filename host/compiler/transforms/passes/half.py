@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.traits import Half
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.ir.views import view_sources
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -130,6 +131,18 @@ def _node_costs(graph: Graph, node: Node) -> tuple[float, float]:
     return moved + _FUNCTION * functions, moved / 2 + _HALF_FUNCTION * functions
 
 
+def _moves(graph: Graph, node: Node, consumers: Mapping[str, Sequence[Node]]) -> bool:
+    """Whether a node reads and writes elements: not if its output is in its input's memory, or if
+    products read that by columns."""
+    if not isinstance(node.op, ops.Transpose):
+        return not view_sources(graph.tensors, node)
+    last, made = len(node.op.permutation) - 1, node.outputs[0]
+    users = consumers[made]
+    by_columns = all(isinstance(n.op, ops.MatMul) and n.inputs[1] == made for n in users)
+    swaps = node.op.permutation == (*range(last - 1), last, last - 1)
+    return not (users and swaps and by_columns)
+
+
 def _recurrent_costs(graph: Graph, node: Node, moved: float) -> tuple[float, float]:
     gates, hidden = graph.tensors[node.inputs[1] or ""].shape
     steps = graph.tensors[node.outputs[0]].elements // hidden
@@ -150,11 +163,12 @@ def _choose_f16_nodes(
     labels = TwoLabels()
     outside = labels.thing(0, math.inf)
     at = {}
+    producer, consumers = graph.producer(), graph.consumers()
     for node in graph.nodes:
-        work, in_half = _node_costs(graph, node)
+        moves = _moves(graph, node, consumers)
+        work, in_half = _node_costs(graph, node) if moves else (0.0, 0.0)
         can = node.name not in exact and _has_kernel(graph, node)
         at[node.name] = labels.thing(work, in_half if can else math.inf)
-    producer, consumers = graph.producer(), graph.consumers()
     narrow_results = {name for node in graph.nodes for name in _in_half(node)[1]}
     for name, tensor in graph.tensors.items():
         if tensor.data is not None or tensor.dtype is not DType.F32:

@@ -122,6 +122,23 @@ def test_products_of_tensors_are_costed_by_their_depth():
     assert [n.op.kind for n in made.nodes] == ["convert", "convert", "matmul", "convert"]
 
 
+def test_a_cache_that_products_read_once_is_not_converted():
+    """Its parts are views, and products read them by columns."""
+    sizes = {"cache": (4, 6, 1500, 64), "q": (1, 6, 1, 64)}
+    tensors = {n: Tensor(n, shape, DType.F32) for n, shape in sizes.items()}
+    keys = tuple(f"k{i}" for i in range(4))
+    nodes = [Node("parts", ops.Split(0, (1, 1, 1, 1)), ("cache",), keys)]
+    for key in keys:
+        tensors[key] = Tensor(key, (1, 6, 1500, 64), DType.F32)
+        tensors[f"{key}t"] = Tensor(f"{key}t", (1, 6, 64, 1500), DType.F32)
+        tensors[f"y{key}"] = Tensor(f"y{key}", (1, 6, 1, 1500), DType.F32)
+        nodes.append(Node(f"t{key}", ops.Transpose((0, 1, 3, 2)), (key,), (f"{key}t",)))
+        nodes.append(Node(f"m{key}", ops.MatMul(), ("q", f"{key}t"), (f"y{key}",)))
+    outputs = tuple(f"y{key}" for key in keys)
+    graph = Graph("step", tensors, tuple(nodes), ("q", "cache"), outputs)
+    assert not [n for n in to_half(graph).nodes if n.op.kind == "convert"]
+
+
 def test_constants_beyond_half_precision_stay_f32():
     assert to_half(_two_convolutions(1e5)).nodes == _two_convolutions(1e5).nodes
 
