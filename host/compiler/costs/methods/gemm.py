@@ -166,22 +166,30 @@ def analytic_method(
         return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=wide, split="n")
-    choices = choices_of(board, whole, dtype, packed, threads)
+    best = _tile_of_least_cost(board, whole, dtype, threads, packed)
+    return method_of_tile(board, *best, whole, dtype, threads, packed)
+
+
+def _tile_of_least_cost(
+    board: BoardProfile, shape: GemmShape, dtype: str, threads: int, packed: Packed
+) -> tuple[int, int]:
+    """Point 3 of the analytic rule, and the tiles for strips of point 5."""
+    choices = choices_of(board, shape, dtype, packed, threads)
 
     def cost(tile: tuple[int, int]) -> int:
-        alone = tile_cost(board, *tile, whole, dtype, packed)
+        alone = tile_cost(board, *tile, shape, dtype, packed)
         if threads == 1:
             return alone
-        by_rows = _select_split(board, tile, whole, dtype, threads, packed) == "m"
-        tiles = parts(m, tile[0]) if by_rows else parts(n, tile[1])
+        by_rows = _select_split(board, tile, shape, dtype, threads, packed) == "m"
+        tiles = parts(shape.m, tile[0]) if by_rows else parts(shape.n, tile[1])
         return alone // tiles * parts(tiles, threads)
 
     best = min(choices, key=cost)
-    if board.in_order and _packs_strips_of_floats(board, best, whole, dtype, threads, packed):
+    if board.in_order and _packs_strips_of_floats(board, best, shape, dtype, threads, packed):
         own = in_order_tile(board, dtype)
         flat = (tile for tile in choices if tile[1] == _LINE_COLUMNS)
-        best = own if own in choices else next(flat, best)
-    return method_of_tile(board, *best, whole, dtype, threads, packed)
+        return own if own in choices else next(flat, best)
+    return best
 
 
 def choices_of(
