@@ -68,7 +68,7 @@ def test_the_server_scales_sixteen_bits(edgekit, sides, home):
         bodies[picture.mode] = file.getvalue()
     board = home.parent / "home/boards/local"
     ((code, found),) = served(home, board, {"/classify": bodies["I;16"]}).values()
-    assert code == 200 and json.loads(found)["classes"][0]["label"].endswith("right")
+    assert code == 200 and json.loads(found)["classes"][0]["label"] == "green right"
     ((code, said),) = served(home, board, {"/classify": bodies["F"]}).values()
     assert code == 400 and "found: pixels from 0.01 to 1" in said
 
