@@ -89,6 +89,24 @@ static void advance(const CHAIN *a, band *b, long top, long end) {
 #endif
 #endif
 
+/* The depthwise convolution of `rows` rows of its result, starting at row oy. */
+EK_INLINE ek_dwconv_args depthwise_rows(const CHAIN *a, long oy, long rows) {
+    const ek_window *g = &a->depthwise.win;
+    ek_dwconv_args depthwise = a->depthwise;
+    depthwise.win.oh = (int)rows;
+    depthwise.win.top = (int)(g->top - oy * g->sh);
+    return depthwise;
+}
+
+#ifdef FIRST
+/* Rows [top, end) of its input that these read. */
+EK_INLINE void find_input_rows(const ek_window *g, long oy, long rows, long *top, long *end) {
+    const long above = oy * g->sh - g->top, span = (rows - 1) * g->sh + (g->kh - 1) * g->dh + 1;
+    *top = ek_min(ek_max(above, 0), g->h);
+    *end = ek_max(ek_min(above + span, g->h), *top);
+}
+#endif
+
 #ifdef COLUMNS
 /* Task: `rows` rows of `columns` columns of the output; those below each other are consecutive. */
 void NAME(const void *args, long begin, long end) {
@@ -103,19 +121,18 @@ void NAME(const void *args, long begin, long end) {
         const long oy = t % strips * a->rows, rows = ek_min(a->rows, g->oh - oy);
         const long ox = t / strips * a->columns, columns = ek_min(a->columns, g->ow - ox);
         const long left = ox * g->sw - g->left;
-        ek_dwconv_args depthwise = a->depthwise;
-        depthwise.win.oh = (int)rows;
+        ek_dwconv_args depthwise = depthwise_rows(a, oy, rows);
         depthwise.win.ow = (int)columns;
-        depthwise.win.top = (int)(g->top - oy * g->sh);
         depthwise.win.left = (int)-left;
 #ifdef FIRST
-        const long above = oy * g->sh - g->top, span = (rows - 1) * g->sh + (g->kh - 1) * g->dh + 1;
+        long top, end_row;
+        find_input_rows(g, oy, rows, &top, &end_row);
         const long wide = (columns - 1) * g->sw + (g->kw - 1) * g->dw + 1;
-        const long top = ek_min(ek_max(above, 0), g->h), from = ek_min(ek_max(left, 0), g->w);
+        const long from = ek_min(ek_max(left, 0), g->w);
         const long width = ek_max(ek_min(left + wide, g->w) - from, 0);
         if (t == begin || oy == 0)
             held.from = held.until = 0;
-        advance_columns(a, &held, top, ek_max(ek_min(above + span, g->h), top), from, width);
+        advance_columns(a, &held, top, end_row, from, width);
         depthwise.x = held.y + (top * width - held.from) * g->c;
         depthwise.win.h = width ? (int)(held.until / width - top) : 0;
         depthwise.win.w = (int)width;
@@ -142,13 +159,11 @@ void NAME(const void *args, long begin, long end) {
 #endif
     for (long t = begin; t < end; t++) {
         const long oy = t * a->rows, rows = ek_min(a->rows, g->oh - oy), pixel = oy * g->ow;
-        ek_dwconv_args depthwise = a->depthwise;
-        depthwise.win.oh = (int)rows;
-        depthwise.win.top = (int)(g->top - oy * g->sh);
+        ek_dwconv_args depthwise = depthwise_rows(a, oy, rows);
 #ifdef FIRST
-        const long above = oy * g->sh - g->top, span = (rows - 1) * g->sh + (g->kh - 1) * g->dh + 1;
-        const long top = ek_min(ek_max(above, 0), g->h);
-        advance(a, &held, top, ek_max(ek_min(above + span, g->h), top));
+        long top, end_row;
+        find_input_rows(g, oy, rows, &top, &end_row);
+        advance(a, &held, top, end_row);
         depthwise.x = held.y + (top * g->w - held.from) * g->c;
         depthwise.win.h = (int)(held.until / g->w - top);
         depthwise.win.top += (int)top;
