@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.contender import UnfitError
 from edgekit.host.lab.bench.engines import mnn_conversion, run_converter
@@ -25,6 +24,7 @@ from edgekit.host.lab.bench.peer_check import (
     expected_of,
     largest_error,
     read_outputs,
+    why_wrong,
     write_inputs,
 )
 from edgekit.host.lab.bench.peer_times import PeerTimes
@@ -241,12 +241,7 @@ def _estimate_in(
         return PeerEstimate(name, missing=_why_missing(failure, view.interpreter))
     version = run.said.rpartition("version ")[2].strip()
     found = PeerEstimate(name, version, precision=precision, error=min(error, _MOST_ERROR))
-    if error > HALF_LOSS:
-        shown = f"{error:.2%}" if math.isfinite(error) else "others"
-        why = (
-            f"expected outputs within {HALF_LOSS:.0%} of the reference's largest value, found "
-            f"{shown} in {precision}"
-        )
+    if why := why_wrong(error, precision):
         return replace(found, missing=why)
     cost = run.regions[0].cost
     return replace(found, cost=cost, milliseconds=job.target.milliseconds(cost.cycles))

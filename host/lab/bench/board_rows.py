@@ -33,7 +33,7 @@ from edgekit.host.lab.bench.board_peers import (
     estimate_peer,
     fastest,
 )
-from edgekit.host.lab.bench.peer_check import expected_of, largest_error
+from edgekit.host.lab.bench.peer_check import expected_of, largest_error, why_wrong
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import plugin_sources
@@ -84,7 +84,6 @@ class BoardRow:
     def record(self) -> dict[str, str]:
         """The row of docs/results/boards.csv, without provenance."""
         assert self.ours is not None, "only measured rows have a record"
-        usual = "int8" if self.ours.kind == "int8" else "f32"
         ran = {name: self.peers[name] for name in self.ratios()}
         times = {name: peer.milliseconds for name, peer in ran.items()}
         engines = {f"{name}_ms": f"{times[name]:.3g}" if name in times else "" for name in ENGINES}
@@ -94,7 +93,7 @@ class BoardRow:
             "allowed": self.allowed,
             "model": self.model,
             "type": self.ours.kind,
-            "precision": "f16" if _computes_half(self.ours) else usual,
+            "precision": _precision_of(self.ours),
             "edgekit_ms": f"{self.ours.total_ms:.3g}",
             **engines,
             "in_half": " ".join(name for name, peer in ran.items() if peer.precision == "f16"),
@@ -156,6 +155,11 @@ def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -
 
 def _computes_half(ours: ModelEstimate) -> bool:
     return any("half" in operator.spec.kernel for operator in ours.operators)
+
+
+def _precision_of(ours: ModelEstimate) -> str:
+    usual = "int8" if ours.kind == "int8" else "f32"
+    return "f16" if _computes_half(ours) else usual
 
 
 def _run_ours(model: Path, bundle: Bundle, place: BoardSetup) -> tuple[ModelEstimate, float]:
@@ -238,7 +242,8 @@ def take_recorded(
 def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
     """The row with our result in the precision allowed; compiles, and redoes it on a change. As for
     other engines, half precision is asked for, and counts if the outputs are close to the
-    reference's; otherwise `auto` decides, by more inputs, and then f32."""
+    reference's; otherwise `auto` decides, by more inputs, and then f32. The last one's outputs have
+    to be as close, whatever their type."""
     row, half = kept_row(model, place), place.target.board.computes_half
     options = replace(zoo_options(model), threads=place.threads)
     tried: tuple[Precision, ...] = ("f16", "auto") if half else ("auto",)
@@ -256,14 +261,15 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
                 hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS)
             )
             key = _hash_parts(*shipped, _environment_digest(place, steps))
-            if row.ours is not None and row.ours_key == key:
+            if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
             ours, error = steps.ours(model, bundle, place)
             if error <= HALF_LOSS or not _computes_half(ours):
                 break
-        row = replace(row, ours=ours, ours_key=key, error=error, failure="")
+        why = why_wrong(error, _precision_of(ours))
+        row = replace(row, ours=None if why else ours, ours_key=key, error=error, failure=why)
     except EdgekitError as failure:
-        row = replace(row, ours=None, failure=str(failure))
+        row = replace(row, ours=None, ours_key="", failure=str(failure))
     _save_row(model, place, row)
     return row
 

@@ -1,4 +1,4 @@
-"""Whether another engine computes a model: its outputs against those of the NumPy reference.
+"""Whether an engine computes a model: its outputs against those of the NumPy reference.
 
 An engine that refuses a model, or that computes something else, can be arbitrarily fast.
 """
@@ -19,6 +19,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.lab.bench.contender import UnfitError
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -99,6 +100,17 @@ def largest_error(expected: Expected, found: Sequence[Array]) -> float:
             ),
             default=0.0,
         )
+
+
+def why_wrong(error: float, precision: str) -> str:
+    """Why outputs with this largest error do not count, in one line; empty if they do."""
+    if error <= HALF_LOSS:
+        return ""
+    shown = f"{error:.2%}" if math.isfinite(error) else "others"
+    return (
+        f"expected outputs within {HALF_LOSS:.0%} of the reference's largest value, found {shown} "
+        f"in {precision}"
+    )
 
 
 def _error(want: Array, found: Array, unit: float) -> float:
