@@ -197,11 +197,11 @@ def _best(boxes: Tensor, scores: Tensor) -> Tensor:
 
 
 class Yolo(nn.Module):
-    """`version` 8, 11 or 26; `width` 16 for n, 32 for s."""
+    """`version` 8, 11 or 26; `width` 16 for n, 32 for s; `select`: YOLO26 gives the best boxes."""
 
-    def __init__(self, version: int, width: int, size: int) -> None:
+    def __init__(self, version: int, width: int, size: int, select: bool = True) -> None:
         super().__init__()
-        self.version = version
+        self.selects = version == 26 and select
         old = version == 8
         light, heavy = (_plain_cell, _plain_cell) if old else (_narrow_cell, _Csp3)
         w = [width << i for i in range(5)]
@@ -229,7 +229,7 @@ class Yolo(nn.Module):
             x = stage(x)
             maps.append(x)
         boxes, scores = self.heads(self.neck(maps[1], maps[2], self.end(x)))
-        return _best(boxes, scores) if self.version == 26 else torch.cat((boxes, scores), 1)
+        return _best(boxes, scores) if self.selects else torch.cat((boxes, scores), 1)
 
 
 class _YoloNeck(_Neck):
