@@ -1,11 +1,15 @@
 """Converts users' input files to model inputs."""
 
 from edgekit.host.compiler.inputs.convert import fitted
+from edgekit.host.compiler.inputs.detection_notes import (
+    Anchors,
+    DetectionNotes,
+    read_detection_notes,
+)
 from edgekit.host.compiler.inputs.metadata import (
     InputNotes,
     ModelNotes,
     loss_entry,
-    postprocessed,
     read_attached,
     read_loss,
     read_notes,
@@ -38,6 +42,8 @@ from edgekit.host.compiler.inputs.sources import (
 
 __all__ = [
     "DRAWN",
+    "Anchors",
+    "DetectionNotes",
     "InputNotes",
     "InputOptions",
     "ModelNotes",
@@ -56,9 +62,9 @@ __all__ = [
     "picture_size",
     "placed_in",
     "placed_picture",
-    "postprocessed",
     "read_arrays",
     "read_attached",
+    "read_detection_notes",
     "read_inputs",
     "read_lines",
     "read_loss",

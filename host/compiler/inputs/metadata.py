@@ -27,15 +27,15 @@ from edgekit.host.errors import EdgekitError
 
 _NAME = b"TFLITE_METADATA"
 _LOSS = "edgekit.loss"
-_POSTPROCESS = b"TFLite_Detection_PostProcess"
 _SUBGRAPHS = 3  # field of ModelMetadata
+_CUSTOM = 9  # field of SubGraphMetadata
 _MOST_ENTRIES = 4096
 _MOST_LABEL_BYTES = 4 << 20
 _MOST_FILES = 16
 _NORMALIZATION = 1  # value of ProcessUnitOptions
 _AUDIO = 4  # value of ContentProperties
 _LABELS = (2, 3)  # values of AssociatedFileType: axis labels, value labels
-_DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
+DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
 _BAD_ARCHIVE = (
     OSError,
     zipfile.BadZipFile,
@@ -43,7 +43,7 @@ _BAD_ARCHIVE = (
     RuntimeError,
     EOFError,
     zlib.error,
-    *_DAMAGED,
+    *DAMAGED,
 )
 
 
@@ -76,18 +76,18 @@ class Attached:
 
 def read_attached(path: Path) -> Attached:
     """Read the raw metadata of a .tflite file (files up to 4 MiB); empty for other formats."""
-    if _format(path) != "tflite":
+    if model_format(path) != "tflite":
         return Attached()
     try:
         root = _read_metadata(path.read_bytes())
-    except _DAMAGED:
+    except DAMAGED:
         return Attached()
     return Attached(
         {} if root is None else {_NAME.decode(): bytes(root.Bytes)}, _read_small_files(path)
     )
 
 
-def _format(path: Path) -> str:
+def model_format(path: Path) -> str:
     """The format of a model file, whatever its name; empty for other files."""
     try:
         return format_of(path)
@@ -98,7 +98,7 @@ def _format(path: Path) -> str:
 def read_notes(path: Path) -> ModelNotes:
     """Read the metadata of a .tflite file, and the labels of an .onnx file; empty for other
     formats."""
-    kind = _format(path)
+    kind = model_format(path)
     if kind == "onnx":
         from edgekit.host.compiler.frontends.onnx.labels import onnx_labels
 
@@ -109,45 +109,41 @@ def read_notes(path: Path) -> ModelNotes:
         root = _read_metadata(path.read_bytes())
         if root is None:
             return ModelNotes()
-        (graph,) = _get_tables(root, _SUBGRAPHS)[:1]
-        inputs = tuple(_input_notes(tensor) for tensor in _get_tables(graph, 2))
-        names = [_label_file(tensor) for tensor in _get_tables(graph, 3)]
-    except _DAMAGED:
+        (graph,) = get_tables(root, _SUBGRAPHS)[:1]
+        inputs = tuple(_input_notes(tensor) for tensor in get_tables(graph, 2))
+        names = [_label_file(tensor) for tensor in get_tables(graph, 3)]
+    except DAMAGED:
         return ModelNotes()
     return ModelNotes(inputs, tuple(_read_labels(path, name) for name in names))
 
 
+def read_custom(path: Path, name: str) -> bytes | None:
+    """Return the custom metadata of a .tflite file with the given name, or None."""
+    if model_format(path) != "tflite":
+        return None
+    try:
+        root = _read_metadata(path.read_bytes())
+        if root is None:
+            return None
+        (graph,) = get_tables(root, _SUBGRAPHS)[:1]
+        for entry in get_tables(graph, _CUSTOM):
+            at = field_offset(entry, 1) if _get_string(entry, 0) == name else 0
+            if at:
+                start, count = entry.Vector(at - entry.Pos), entry.VectorLen(at - entry.Pos)
+                return bytes(entry.Bytes[start : start + count])
+    except DAMAGED:
+        pass
+    return None
+
+
 def read_entry(path: Path, name: str) -> bytes | None:
     """Return the metadata buffer of a .tflite file with the given name, or None."""
-    if _format(path) != "tflite":
+    if model_format(path) != "tflite":
         return None
     try:
         return _find_entry(path.read_bytes(), name.encode())
-    except _DAMAGED:
+    except DAMAGED:
         return None
-
-
-def postprocessed(path: Path) -> tuple[str, ...]:
-    """Return the results of a .tflite file's TFLite_Detection_PostProcess: boxes, classes, scores
-    and count; empty without that operator."""
-    if _format(path) != "tflite":
-        return ()
-    data = path.read_bytes()
-    if _POSTPROCESS not in data:
-        return ()
-    import tflite
-
-    try:
-        model = tflite.Model.GetRootAs(data)
-        graph = model.Subgraphs(0)
-        for i in range(graph.OperatorsLength()):
-            node = graph.Operators(i)
-            if model.OperatorCodes(node.OpcodeIndex()).CustomCode() == _POSTPROCESS:
-                ends = (node.Outputs(k) for k in range(node.OutputsLength()))
-                return tuple(graph.Tensors(end).Name().decode() for end in ends)
-    except _DAMAGED:
-        pass
-    return ()
 
 
 def label_lines(data: bytes) -> tuple[str, ...]:
@@ -174,19 +170,19 @@ def _find_entry(data: bytes, name: bytes) -> bytes | None:
 
 
 def _input_notes(tensor: Table) -> InputNotes:
-    units = [_get_union(unit, 0, _NORMALIZATION) for unit in _get_tables(tensor, 4)]
+    units = [_get_union(unit, 0, _NORMALIZATION) for unit in get_tables(tensor, 4)]
     scaling = next((unit for unit in units if unit is not None), None)
-    content = _get_table(tensor, 3)
+    content = get_table(tensor, 3)
     audio = _get_union(content, 0, _AUDIO) if content else None
-    rate = _get_scalar(audio, 0, number_types.Uint32Flags) if audio else 0
+    rate = get_scalar(audio, 0, number_types.Uint32Flags) if audio else 0
     if scaling is None:
         return InputNotes(sample_rate=rate or None)
     return InputNotes(_get_floats(scaling, 0), _get_floats(scaling, 1), rate or None)
 
 
 def _label_file(tensor: Table) -> str:
-    for file in _get_tables(tensor, 6):
-        if _get_scalar(file, 2, number_types.Int8Flags) in _LABELS:
+    for file in get_tables(tensor, 6):
+        if get_scalar(file, 2, number_types.Int8Flags) in _LABELS:
             return _get_string(file, 0)
     return ""
 
@@ -210,26 +206,26 @@ def _read_small_files(path: Path) -> dict[str, bytes]:
         return {}
 
 
-def _field_offset(table: Table, field: int) -> int:
+def field_offset(table: Table, field: int) -> int:
     """Offset of a field's value; 0 if the field is absent."""
     offset = int(table.Offset(4 + 2 * field))
     return offset and offset + int(table.Pos)
 
 
-def _get_table(table: Table, field: int) -> Table | None:
-    at = _field_offset(table, field)
+def get_table(table: Table, field: int) -> Table | None:
+    at = field_offset(table, field)
     return Table(table.Bytes, table.Indirect(at)) if at else None
 
 
 def _get_union(table: Table, field: int, kind: int) -> Table | None:
     """Return the table of a union with its type in `field`, if it is of that kind."""
-    if _get_scalar(table, field, number_types.Uint8Flags) != kind:
+    if get_scalar(table, field, number_types.Uint8Flags) != kind:
         return None
-    return _get_table(table, field + 1)
+    return get_table(table, field + 1)
 
 
-def _get_tables(table: Table, field: int) -> list[Table]:
-    at = _field_offset(table, field)
+def get_tables(table: Table, field: int) -> list[Table]:
+    at = field_offset(table, field)
     if not at:
         return []
     offset = at - table.Pos
@@ -238,7 +234,7 @@ def _get_tables(table: Table, field: int) -> list[Table]:
 
 
 def _get_floats(table: Table, field: int) -> tuple[float, ...]:
-    at = _field_offset(table, field)
+    at = field_offset(table, field)
     if not at:
         return ()
     offset = at - table.Pos
@@ -246,13 +242,13 @@ def _get_floats(table: Table, field: int) -> tuple[float, ...]:
     return tuple(table.Get(number_types.Float32Flags, start + 4 * i) for i in range(count))
 
 
-def _get_scalar(table: Table, field: int, flags: Any) -> int:
-    at = _field_offset(table, field)
+def get_scalar(table: Table, field: int, flags: Any) -> int:
+    at = field_offset(table, field)
     return int(table.Get(flags, at)) if at else 0
 
 
 def _get_string(table: Table, field: int) -> str:
-    at = _field_offset(table, field)
+    at = field_offset(table, field)
     return bytes(table.String(at)).decode() if at else ""
 
 
@@ -271,7 +267,7 @@ def read_loss(path: Path) -> LossSpec | None:
 
 
 def _read_loss_entry(path: Path) -> str | bytes | None:
-    if _format(path) != "onnx":
+    if model_format(path) != "onnx":
         return read_entry(path, _LOSS)
     from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 

@@ -23,13 +23,13 @@ from edgekit.device.runtime.agent.task import (
 )
 from edgekit.host.compiler.frontends.common.files import read_start
 from edgekit.host.compiler.frontends.formats import format_of, is_gguf
-from edgekit.host.compiler.inputs import postprocessed
+from edgekit.host.compiler.inputs import read_detection_notes
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.classes import classifier
-from edgekit.host.compiler.tasks.coco import COCO
+from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
@@ -155,7 +155,7 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
 
 
 def _detector(model: KnownModel) -> Prepared | None:
-    heads = find_heads(model.ends, postprocessed(model.path))
+    heads = find_heads(model.ends, read_detection_notes(model.path))
     if chosen := model.options.head:
         known = " or ".join(head.name for head in heads) or "no head"
         heads = [head for head in heads if head.name == chosen]
@@ -237,12 +237,16 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     name = free_name(graph, output)
     made = to.with_output(head.rows(to), name)
     labels = model.labels(head.classes) or head.labels
-    source = model.source(labels, f"because {head.what}")
+    pixels, usual = {**head.pixels, **model.pixels(head.classes, head.name)}, ""
+    if head.usual and not pixels.keys() & head.usual.keys():
+        pixels, usual = {**pixels, **head.usual}, f", {head.usual_of}"
+    source = model.source(labels, f"because {head.what}") + usual
     labels = ("",) * (head.first if labels else 0) + labels
     proposed = model.contradiction(head.classes, labels)
     if not (labels or proposed) and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    pixels = {**head.pixels, **model.pixels(head.classes, head.name)}
+    if not (labels or proposed) and head.counted == len(COCO_CATEGORIES):
+        labels, proposed = COCO_CATEGORIES, ", labels of COCO because there are 90 classes"
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)

@@ -20,6 +20,7 @@ from edgekit.host.compiler.tasks.ends import InputImage
 
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
 UNNAMED = -1  # classes
+SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # first, if a model scales pixels itself
 _MOST_RELATIVE = 3.0  # of boxes and points, which may reach out of the picture
 TOP_OF_ALL = 1000  # candidates, where those of different classes compete
 
@@ -46,7 +47,9 @@ class Head:
     if unknown, and UNNAMED if labels may be another model's; labels begin with number `first`.
     `pixels` are fields of the TaskSpec: how the picture becomes the input. `likely`: of several
     heads with such outputs, it is the one that the network shows. `doubt`: what else the outputs
-    may be, unless labels or an option show that they are not. `kind` is the TaskSpec's."""
+    may be, unless labels or an option show that they are not. `kind` is the TaskSpec's. `usual` are
+    fields for pixels whose values nothing states, taken `usual_of` whom; `counted`: classes that
+    the file states, where labels may be fewer or more."""
 
     name: str
     what: str
@@ -58,6 +61,9 @@ class Head:
     likely: bool = False
     doubt: str = ""
     kind: str = DETECT
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    usual_of: str = ""
+    counted: int = 0
 
 
 def selected(to: Appender, boxes: str, scores: str, limits: Limits = YOLO_LIMITS) -> str:

@@ -26,6 +26,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PIXELS
 from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
@@ -41,7 +42,6 @@ _BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
 _MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
-_SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # a model that scales pixels itself
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class KnownModel:
         """Whether it scales pixels itself, or takes bytes."""
         graph, image = self.ends.graph, self.ends.image
         first = [node for node in graph.nodes if image.name in node.inputs]
-        scales = any(isinstance(node.op, _SCALES) for node in first)
+        scales = any(isinstance(node.op, SCALES) for node in first)
         return scales or graph.tensors[image.name].dtype is not DType.F32
 
 

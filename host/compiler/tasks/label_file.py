@@ -19,6 +19,7 @@ from edgekit.host.compiler.sidecars import (
 _MODELS = (".tflite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
+_MOST_DIGITS = 5  # of the number of a label
 _LABEL = "display_name"  # a column of AudioSet's class maps
 _NUMBERED = re.compile(r"(\d+)(?::\s*|\s+)(\S.*)")  # Teachable Machine's lines: "0 cat"
 # The first line of lists that count from 1.
@@ -53,8 +54,8 @@ def _names_for(path: Path) -> list[str]:
 
 
 def _read(file: Path) -> tuple[str, ...]:
-    """One label per line, without the numbers if the lines are numbered in order; of a class map,
-    its column of names."""
+    """One label per line, without the numbers if the lines are numbered from 0 in order, and empty
+    ones for numbers that are left out; of a class map, its column of names."""
     data = read_sidecar(file, _MOST_BYTES)
     try:
         lines = label_lines(data or b"")
@@ -65,8 +66,12 @@ def _read(file: Path) -> tuple[str, ...]:
     while lines and not lines[-1]:
         lines = lines[:-1]
     parts = [_NUMBERED.fullmatch(line) for line in lines]
-    numbered = [(int(part[1]), part[2]) for part in parts if part]
-    if [number for number, _ in numbered] == list(range(len(lines))):
-        lines = tuple(label for _, label in numbered)
+    numbered = {int(part[1]): part[2] for part in parts if part and len(part[1]) <= _MOST_DIGITS}
+    if (
+        len(numbered) == len(lines)
+        and next(iter(numbered), 1) == 0
+        and [*numbered] == sorted(numbered)
+    ):
+        lines = tuple(numbered.get(i, "") for i in range(max(numbered) + 1))
     fits = all(line.isprintable() and len(line) <= _MOST_LABEL for line in lines)
     return lines if fits else ()

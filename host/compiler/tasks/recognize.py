@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from edgekit.host.compiler.inputs import DetectionNotes
 from edgekit.host.compiler.tasks.center_net import center_net
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
@@ -26,7 +25,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.instances import boxes_of_instances
 from edgekit.host.compiler.tasks.queries import joined_queries, rf_detr, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
-from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
+from edgekit.host.compiler.tasks.ssd import anchored_ssd, postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.text_map import text_map
 from edgekit.host.compiler.tasks.yolo import (
     anchor_free,
@@ -72,8 +71,8 @@ _RECOGNIZERS = (
 )
 
 
-def find_heads(ends: Ends, results: Sequence[str]) -> list[Head]:
-    """All heads that the outputs may be of; `results` of an operator that selects boxes decide."""
-    if selected := list(postprocessed_ssd(ends, results)):
-        return selected
+def find_heads(ends: Ends, notes: DetectionNotes) -> list[Head]:
+    """All heads that the outputs may be of; what the file itself says of boxes decides."""
+    if stated := [*postprocessed_ssd(ends, notes), *anchored_ssd(ends, notes.anchors)]:
+        return stated
     return [head for recognize in _RECOGNIZERS for head in recognize(ends)]

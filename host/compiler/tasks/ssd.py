@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.host.compiler.inputs import Anchors, DetectionNotes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO_CATEGORIES
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.faces import is_ultra_face
 from edgekit.host.compiler.tasks.heads import (
+    SCALES,
     Head,
     Limits,
     as_rows,
@@ -35,16 +38,17 @@ _TORCH_VGG_PIXELS = {
 _LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
 _LIMITS = Limits(0.4, 0.45)  # of pytorch-ssd's program
 _LITE_LIMITS = Limits(0.4, 0.55)
+_ANCHORED_LIMITS = Limits(0.3, 0.5, single=True)
 # Sizes of the boxes of SSD with VGG: torchvision's, and those of the paper for Pascal VOC.
 _COCO_SCALES = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
 _VOC_SCALES = (0.1, 0.2, 0.37, 0.54, 0.71, 0.88, 1.05)
 _MOBILE_COUNT, _VGG_COUNT = 3000, 8732  # priors of SSD with MobileNet and with VGG
 
 
-def postprocessed_ssd(ends: Ends, results: Sequence[str]) -> Iterator[Head]:
-    """The head of a model that ends in TFLite_Detection_PostProcess, whose `results` are boxes
-    (top, left, bottom, right relative to the picture), classes, scores, count."""
-    graph = ends.graph
+def postprocessed_ssd(ends: Ends, notes: DetectionNotes) -> Iterator[Head]:
+    """The head of a model that ends in TFLite_Detection_PostProcess, whose results are boxes (top,
+    left, bottom, right relative to the picture), classes, scores, count."""
+    graph, results = ends.graph, notes.results
     if len(results) != 4 or not set(results) <= set(graph.outputs):
         return
     boxes, classes, scores, _ = results
@@ -62,7 +66,51 @@ def postprocessed_ssd(ends: Ends, results: Sequence[str]) -> Iterator[Head]:
         top, left, bottom, right = to.add_all(ops.Split(2, (1, 1, 1, 1)), wide)
         return as_rows(to, label, score, [left, top, right, bottom])
 
-    yield Head("ssd", "it ends in TFLite_Detection_PostProcess", 0, rows, _PIXELS)
+    what = "it ends in TFLite_Detection_PostProcess"
+    yield Head("ssd", what, 0, rows, _PIXELS, counted=notes.classes, **_usual_pixels(ends))
+
+
+def anchored_ssd(ends: Ends, anchors: Anchors | None) -> Iterator[Head]:
+    """Detectors for MediaPipe's ObjectDetector, whose metadata has the anchors: outputs [1, n, 4]
+    of y, x, height and width, and [1, n, classes]."""
+    found = boxes_and_scores(ends)
+    if anchors is None or found is None or len(anchors.boxes) != found[0].shape[1]:
+        return
+    boxes, scores = found
+    order = [1, 0]  # y before x
+    centers, sizes = anchors.boxes[None, :, order], anchors.boxes[None, :, 2:][..., order]
+    across, down, wide, high = anchors.scales
+
+    def rows(to: Appender) -> str:
+        shift, size = to.add_all(ops.Split(2, (2, 2)), to.floats(boxes.name))
+        shift = to.add(ops.Mul(), shift, to.constant(sizes / (down, across)))
+        size = to.add(ops.Mul(), size, to.constant(np.array([[[1 / high, 1 / wide]]])))
+        size = to.add(ops.Exp(), size) if anchors.grows else size
+        parts = (
+            to.add(ops.Add(), shift, to.constant(centers)),
+            to.add(ops.Mul(), size, to.constant(sizes)),
+        )
+        flip = to.constant(np.array(order), DType.I64)
+        box = to.add(ops.Concat(2), *(to.add(ops.Gather(2), part, flip) for part in parts))
+        box = to.add(ops.Mul(), box, to.constant(sizes_of(ends.image)))
+        each = to.floats(scores.name)
+        each = to.add(ops.Logistic(), each) if anchors.logits else each
+        return selected(to, box, to.add(ops.Transpose((0, 2, 1)), each), _ANCHORED_LIMITS)
+
+    classes = scores.shape[2]
+    what = "MediaPipe's metadata has the anchors of its boxes"
+    yield Head("mediapipe-ssd", what, classes, rows, _PIXELS, counted=classes,
+               **_usual_pixels(ends))  # fmt: skip
+
+
+def _usual_pixels(ends: Ends) -> dict[str, Any]:
+    """How TensorFlow's detectors of floats take pixels, unless they scale them themselves."""
+    graph, name = ends.graph, ends.image.name
+    first = (node.op for node in graph.nodes if name in node.inputs)
+    if graph.tensors[name].dtype is not DType.F32 or any(isinstance(op, SCALES) for op in first):
+        return {}
+    usual = {"mean": (127.5,), "scale": (127.5,)}
+    return {"usual": usual, "usual_of": "pixels from -1 to 1, as TensorFlow's detectors take them"}
 
 
 def separate_ssd(ends: Ends) -> Iterator[Head]:

@@ -7,7 +7,7 @@ import pytest
 from flatbuffers import flexbuffers
 
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
-from edgekit.host.compiler.inputs import postprocessed
+from edgekit.host.compiler.inputs import DetectionNotes, read_detection_notes
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 from tests.support.litert_cases import Single, check, fixed, given
@@ -115,8 +115,10 @@ def test_suppression_agrees_with_litert(files, litert, version, count, limit):
 def test_the_results_of_the_operator_are_found_in_a_file(files, tmp_path):
     path = tmp_path / "m.tflite"
     path.write_bytes(_single(0).content(files))
-    assert postprocessed(path) == ("y0", "y1", "y2", "y3")
+    notes = read_detection_notes(path)
+    assert (notes.results, notes.classes) == (("y0", "y1", "y2", "y3"), 4)
     path.write_bytes(path.read_bytes()[:-9])
-    assert postprocessed(path) in ((), ("y0", "y1", "y2", "y3"))
+    assert read_detection_notes(path).results in ((), ("y0", "y1", "y2", "y3"))
     path.write_bytes(b"TFLite_Detection_PostProcess")
-    assert postprocessed(path) == ()
+    none = read_detection_notes(path)
+    assert none == DetectionNotes()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.inputs import DetectionNotes
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import Prepared, with_task
@@ -91,8 +92,8 @@ def test_results_of_a_postprocessing_operator(tmp_path):
     image = image_of(graph, relative=True)
     assert image is not None
     ends = Ends(graph, image)
-    (head,) = postprocessed_ssd(ends, ("b", "c", "s", "n"))
-    assert not list(postprocessed_ssd(ends, ("b", "c", "s")))
+    (head,) = postprocessed_ssd(ends, DetectionNotes(("b", "c", "s", "n")))
+    assert not list(postprocessed_ssd(ends, DetectionNotes(("b", "c", "s"))))
     to = Appender(graph, "d")
     made = to.with_output(head.rows(to), "detections")
     same(rows_of(Prepared(made)), [(2, 0.9, (48, 16, 96, 48)), (0, 0.3, (0, 0, 48, 32))])
