@@ -42,7 +42,7 @@ from edgekit.host.compiler.tasks import import_for_task, variants_of, with_chunk
 from edgekit.host.compiler.tasks.page import joined
 from edgekit.host.compiler.toolchain.kernels import features_unit, shadow_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
-from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
+from edgekit.host.compiler.transforms.quantize import quantized_file, samples_of
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -163,7 +163,7 @@ def prepare(
     elif fits_to_text(model, options):
         fitted = fitted or fit_to_text(model, board, options, cache)
     elif options.samples is not None:
-        samples = read_samples(options.samples, graph)
+        samples = samples_of(model, graph, options.samples)
     found = with_task(model, replace(graph, output_names=names), options)
     made = prepare_graph(found.graph, board, options, None, samples, cache, fitted)
     return replace(

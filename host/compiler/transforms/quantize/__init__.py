@@ -8,9 +8,9 @@ from edgekit.host.compiler.transforms.quantize.quantize import (
     quantize,
     quantized_file,
 )
-from edgekit.host.compiler.transforms.quantize.samples import read_samples
+from edgekit.host.compiler.transforms.quantize.samples import samples_of
 
 __all__ = [
     "TARGET", "FieldRanges", "FieldTensor", "Quantized", "quantize", "quantized_file",
-    "read_labels", "read_samples",
+    "read_labels", "samples_of",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import PICTURES
 from edgekit.host.compiler.inputs import (
     InputOptions,
     input_files,
@@ -17,6 +18,8 @@ from edgekit.host.compiler.inputs import (
     read_notes,
 )
 from edgekit.host.compiler.ir.types import Array, Graph, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import with_task
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.errors import InputError
 
@@ -150,7 +153,10 @@ def _check_samples(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
 def samples_of(
     model: Path, graph: Graph, data: Path, options: InputOptions | None = None
 ) -> list[Sample]:
-    """`read_samples` with the model file's pixel scaling, unless `options` override it."""
-    notes = read_notes(model).inputs[:1]
-    given = options or InputOptions()
-    return read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)
+    """`read_samples` with pictures prepared as `run` prepares them for the model's task, and else
+    with the pixel scaling in its file, unless `options` override it."""
+    notes, given = read_notes(model).inputs[:1], options or InputOptions()
+    given = replace(given, notes=notes[0]) if notes else given
+    task = with_task(model, graph, CompileOptions(task="guess")).task if data.is_dir() else None
+    of_pictures = task is not None and task.kind in PICTURES and not task.tokenizer
+    return read_samples(data, graph, given.for_task(task) if task and of_pictures else given)
