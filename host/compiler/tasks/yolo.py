@@ -39,7 +39,9 @@ _POINTS_TOO = {
     for fields, points in ((16, 5), (21, 5), (57, 17))
 }
 NAS_PIXELS = {**YOLO_PIXELS, "channels": BGR}
-_NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program
+_NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program, and the overlap of DAMO-YOLO's
+_DAMO = "output"  # the name of DAMO-YOLO's scores
+_DAMO_PIXELS = {"fit": CORNER, "fill": 0, "mean": (0.0,), "scale": (1.0,)}
 _V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
 
@@ -112,10 +114,11 @@ def behind_boxes(ends: Ends, output: Tensor) -> tuple[int, ...]:
 
 def corners_and_scores(ends: Ends) -> Iterator[Head]:
     """YOLO-NAS: corners [1, boxes, 4] in pixels, and then scores [1, boxes, classes]. DAMO-YOLO has
-    the scores first, and other pixels."""
+    the scores first, and other pixels; its exporter names only them."""
     if len(ends.outputs) != 2:
         return
-    boxes, scores = ends.outputs
+    is_damo = ends.outputs[0].name == _DAMO
+    scores, boxes = ends.outputs if is_damo else reversed(ends.outputs)
     count = _cells(ends.image, STRIDES[0])
     fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
     if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
@@ -125,8 +128,9 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
         each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
         return suppressed(to, to.floats(boxes.name), each, _NAS_LIMITS)
 
-    what = "outputs are corners and scores like YOLO-NAS's"
-    yield Head("yolo-nas", what, scores.shape[2], rows, NAS_PIXELS)
+    whose, pixels = ("DAMO-YOLO", _DAMO_PIXELS) if is_damo else ("YOLO-NAS", NAS_PIXELS)
+    what = f"outputs are corners and scores like {whose}'s"
+    yield Head(whose.lower(), what, scores.shape[2], rows, pixels)
 
 
 def end_to_end(ends: Ends) -> Iterator[Head]:

@@ -214,11 +214,16 @@ def test_corners_and_scores_of_all_cells(tmp_path):
     nodes = [node("Sigmoid", ["logits"], ["scores"])]
     made = prepared(built(tmp_path, parts, nodes, ["corners", "scores"], _SIZE))
     assert made.task is not None and "YOLO-NAS" in made.source and made.task.channels == "bgr"
-    damo = built(tmp_path, parts, nodes, ["scores", "corners"], _SIZE)  # has other pixels
-    assert prepared(damo).task is None
+    other = built(tmp_path, parts, nodes, ["scores", "corners"], _SIZE)
+    assert prepared(other).task is None
     expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7, single=False)
     assert len(expected) > 3
     same(rows_of(made), expected[:100])
+    nodes = [node("Sigmoid", ["logits"], ["output"])]
+    damo = prepared(built(tmp_path, parts, nodes, ["output", "corners"], _SIZE))
+    assert damo.task is not None and "DAMO-YOLO" in damo.source and damo.task.channels == "rgb"
+    assert (damo.task.fit, damo.task.scale) == ("corner", (1.0,))
+    same(rows_of(damo), expected[:100])
 
 
 def test_sound_is_brought_to_the_level_that_a_configuration_states(tmp_path):
