@@ -225,7 +225,7 @@ def _pose(model: KnownModel) -> Prepared | None:
     likely = points_behind(model.ends) or PERSON_POINTS
     heads = pose_heads(model.ends, stated if stated[0] else likely)
     for head in vit_pose(model.ends) if model.config.kind in POINTS else heads:
-        if stated[0] or model.asks_for(POSE) or head.classes == 1:
+        if stated[0] or model.asks_for(POSE) or head.classes <= 1:
             return _with_rows(model, POSE, head, "poses", POSES)
     return None
 

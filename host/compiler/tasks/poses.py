@@ -22,6 +22,7 @@ from edgekit.host.compiler.tasks.yolo import (
     MOST_ROWS,
     X_PIXELS,
     behind_boxes,
+    behind_selected,
     box_counts,
     numbers_of_points,
 )
@@ -58,6 +59,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
             f"'{output.name}' is like YOLO26's poses, which it selects",
             0,
             lambda to: _given_rows(to, ends.image, output.name, points),
+            labels=("person",) if points == PERSON_POINTS else (),
         )
 
 
@@ -65,7 +67,9 @@ def points_behind(ends: Ends) -> tuple[int, int] | None:
     """The points that follow boxes and scores in the output, and the numbers of each; None if there
     are none, or if these may be two or three."""
     output = ends.only(3)
-    numbers = numbers_of_points(ends, output) if output is not None else 0
+    if output is None:
+        return None
+    numbers = numbers_of_points(ends, output) or behind_selected(ends, output)
     if not numbers or numbers % 6 == 0 or (numbers % 2 and numbers % 3):
         return None
     each = 2 if numbers % 3 else 3

@@ -11,15 +11,15 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import candidates_of, gathered, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import KEEP, YOLO_LIMITS, Head, in_pixels, sizes_of
-from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts, is_rotated
+from edgekit.host.compiler.tasks.yolo import MOST_ROWS, behind_selected, box_counts, is_rotated
 
 _SELECTED = 7  # fields of a box of a model that selects
 
 
 def rotated_head(ends: Ends, stated: bool) -> Head | None:
     """YOLOv8 and later: [1, 4 + classes + 1, boxes] of center, size, scores and angle in radians,
-    clockwise on the screen; or of models that select, if it is `stated`, [1, boxes, 7] of center,
-    size, score, class and angle."""
+    clockwise on the screen; or of models that select, if it is `stated` or seen, [1, boxes, 7] of
+    center, size, score, class and angle."""
     output = ends.only(3)
     if output is None:
         return None
@@ -28,7 +28,8 @@ def rotated_head(ends: Ends, stated: bool) -> Head | None:
     if fields > 5 and boxes in box_counts(image, 1) and (stated or is_rotated(ends, output)):
         what = f"'{output.name}' is like YOLOv8's rotated boxes"
         return Head("yolo-obb", what, fields - 5, lambda to: _selected_rows(to, image, output))
-    if stated and boxes == _SELECTED and 1 < fields <= MOST_ROWS:
+    chosen = stated or behind_selected(ends, output) == 1
+    if chosen and boxes == _SELECTED and 1 < fields <= MOST_ROWS:
         what = f"'{output.name}' is like YOLO26's rotated boxes, which it selects"
         return Head("yolo-obb", what, 0, lambda to: _given_rows(to, image, output))
     return None

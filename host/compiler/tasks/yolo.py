@@ -79,6 +79,14 @@ def numbers_of_points(ends: Ends, output: Tensor) -> int:
     return numbers if scores and not ends.is_from(last, ops.Logistic.kind) else 0
 
 
+def behind_selected(ends: Ends, output: Tensor) -> int:
+    """How many numbers follow box, score and class in the rows of a model that selects; 0 for none,
+    or if how they are joined is not seen."""
+    sizes = [size for _, size in ends.parts(output.name)]
+    seen = sizes[:-1] == [4, 1, 1] and ends.is_from_integers(ends.parts(output.name)[2][0])
+    return sizes[-1] if seen else 0
+
+
 def anchored(ends: Ends) -> Iterator[Head]:
     """YOLOv5 and YOLOv7, decoded: [1, boxes, 5 + classes], three boxes of a cell. Files of older
     exporters also have the tensors of the grids, of five axes."""

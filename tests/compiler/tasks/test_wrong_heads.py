@@ -109,3 +109,42 @@ def test_the_class_of_a_selected_box_was_an_integer(tmp_path, class_first):
     ]
     found = rows_of(prepared(built(tmp_path, parts, nodes, ["y"], _SIZE)))
     assert [each[:2] for each in found] == [(2, 0.75), (1, 0.5)]
+
+
+@pytest.mark.parametrize(("behind", "kind"), [(1, "obb"), (15, "pose"), (51, "pose"), (30, "")])
+def test_what_follows_the_class_of_a_selected_box(tmp_path, behind, kind):
+    """An angle, points of three numbers, or what may be of two or three."""
+    rest = np.full((1, 2, behind), 0.5)
+    parts = {
+        "box": np.float32([[[20, 30, 8, 6], [50, 40, 60, 60]]]),
+        "score": np.float32([[[0.75], [0.125]]]), "each": np.float32([[[0, 0, 1], [1, 0, 0]]]),
+        "rest": rest.astype(np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("ArgMax", ["each"], ["best"], axis=2, keepdims=1),
+        node("Cast", ["best"], ["class"], to=1),
+        node("Concat", ["box", "score", "class", "rest"], ["y"], axis=2),
+    ]
+    made = prepared(built(tmp_path, parts, nodes, ["y"], _SIZE))
+    assert (made.task.kind if made.task else "") == kind
+    if made.task is None:
+        return
+    assert made.task.labels == (("person",) if behind == 51 else ())
+    numbers = 12 if kind == "obb" else behind
+    (label, score, values), _ = rows_of(made, 7 + numbers)
+    assert (label, score) == (2, 0.75)
+    if kind == "obb":
+        turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
+        first = turn @ (4, 3) + (20, 30)
+        assert values[4:6] == pytest.approx(first, abs=1e-4)
+    else:
+        assert values == pytest.approx((20, 30, 8, 6, *[0.5] * behind), abs=1e-4)
+
+
+def test_selected_persons_are_known_by_their_points(tmp_path):
+    """YOLO26's poses without metadata, simplified so that the parts are not seen."""
+    output = np.zeros((1, 3, 57), np.float32)
+    output[0, 0] = [8, 8, 40, 50, 0.9, 0, *[20.0] * 51]
+    made = prepared(detector(tmp_path, {"output0": output}, _SIZE))
+    assert made.task is not None and made.task.labels == ("person",)
+    assert made.task.kind == "pose"
