@@ -24,7 +24,8 @@ def test_recipes_are_for_this_version() -> None:
     assert (RECIPES / "debian" / "changelog").read_text().startswith(f"edgekit-board ({VERSION})")
 
 
-@pytest.mark.long
+@pytest.mark.tools
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("dpkg-buildpackage"), reason="needs dpkg-dev")
 def test_packages_are_built_and_run(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "board-package", tmp_path], check=True)

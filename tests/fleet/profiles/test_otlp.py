@@ -7,6 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
 from edgekit.device.runtime.exposition import Family
 from edgekit.host.errors import InputError
@@ -53,6 +57,20 @@ def test_a_request_has_all_metrics_in_its_forms() -> None:
         {"quantile": 1.0, "value": 0.009},
     ]
     assert (one["count"], other["count"], other["quantileValues"]) == ("7", "8", [])
+
+
+def test_a_request_is_one_of_the_official_definitions() -> None:
+    """Protobuf's reader refuses fields that OTLP lacks, and values of other types."""
+    body = metrics_request(FAMILIES, 10.0, 11.5)
+    request = json_format.Parse(body, ExportMetricsServiceRequest())
+    boards, heat, batches, times = request.resource_metrics[0].scope_metrics[0].metrics
+    assert boards.gauge.data_points[0].as_int == 5
+    assert heat.gauge.data_points[0].as_double == 81.5
+    assert batches.sum.is_monotonic and batches.sum.data_points[0].as_int == 2**60
+    assert [q.value for q in times.summary.data_points[0].quantile_values] == [0.002, 0.009]
+    assert {m.WhichOneof("data") for m in (boards, batches, times)} == {"gauge", "sum", "summary"}
+    with pytest.raises(json_format.ParseError):
+        json_format.Parse(body.replace(b"asInt", b"asInteger"), ExportMetricsServiceRequest())
 
 
 class _Collector(BaseHTTPRequestHandler):

@@ -24,7 +24,10 @@ quantile="0.5"}}
     ]
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool")
+pytestmark = [
+    pytest.mark.tools,
+    pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool"),
+]
 
 
 def promtool(*words: str | Path, page: bytes = b"") -> None:
