@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.types import DType
 from edgekit.host.errors import InputError
 from tests.support import onnx_models
 from tests.support.export_cases import CASES, floats, name_of, shown, unary
-from tests.support.op_cases import Case, constant, quant, stateful_graph, tensor
+from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 from tests.support.plain_graphs import functions
 
@@ -49,11 +49,6 @@ def test_every_operator_with_a_name_has_a_case():
 def test_what_the_format_lacks_is_refused_by_name(case, message):
     with pytest.raises(InputError, match=f"node n0 \\({case.op.kind}\\) cannot.*{message}"):
         write_onnx(graph_of([case]))
-
-
-def test_states_are_refused():
-    with pytest.raises(InputError, match=r"read_state.*one that it lacks; write a \.tflite file"):
-        write_onnx(stateful_graph())
 
 
 def test_what_neither_format_holds_is_to_be_compiled(tmp_path):

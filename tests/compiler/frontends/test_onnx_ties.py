@@ -119,3 +119,25 @@ def test_a_constant_of_bytes_joins_quantized_values(dtype, order, tmp_path):
     (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs)
     graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
     np.testing.assert_array_equal(evaluate(graph, inputs).outputs["out"], want)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("order", ["ca", "ac"])
+def test_an_input_of_bytes_joins_quantized_values(dtype, order, tmp_path):
+    """As a wake word's 8-bit samples join those it kept."""
+    import onnxruntime
+
+    rng = np.random.default_rng(6)
+    numbers = {"s": np.float32(0.02), "z": np.array(7, dtype)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Concat", list(order), ["y"], axis=0),
+        node("DequantizeLinear", ["y", "s", "z"], ["out"]),
+    ]
+    given = [value("x", (3, 5)), value("c", (1, 5), np.dtype(dtype))]
+    proto = model(nodes, given, ["out"], numbers)
+    stored = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (1, 5)).astype(dtype)
+    inputs = {"x": rng.standard_normal((3, 5)).astype(np.float32), "c": stored}
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    np.testing.assert_array_equal(evaluate(graph, inputs).outputs["out"], want)

@@ -16,8 +16,8 @@ from edgekit.host.common.optional import optional
 from edgekit.host.compiler.exporters.onnx.rows import row_of
 from edgekit.host.compiler.exporters.onnx.sink import NodeRecord, OnnxExportCall, OnnxSink
 from edgekit.host.compiler.exporters.refusal import refused
+from edgekit.host.compiler.exporters.states import with_states_outside
 from edgekit.host.compiler.exporters.tflite import rows as tflite_rows
-from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.errors import InputError
 
@@ -28,11 +28,12 @@ _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
 
 def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
     """An .onnx file equivalent to `graph`, with `metadata` (text) by name; equal graphs give equal
-    bytes.
+    bytes. States become inputs and outputs, as `with_states_outside` names them.
 
     Raises `InputError` if the format has no equivalent of a node (it names the node and a way out)
     or if the onnx package is missing.
     """
+    graph = with_states_outside(graph)
     onnx, sink = _import_onnx(), OnnxSink(graph)
     inside = {name for gates in sink.gates.values() for name in gates.inside}
     for node in graph.nodes:
@@ -41,8 +42,7 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
         call = OnnxExportCall(node, sink)
         row = row_of(type(node.op))
         if row is None:
-            stateful = isinstance(node.op, ops.ReadState | ops.WriteState)
-            other = tflite_rows.row_of(type(node.op)) is not None or stateful
+            other = tflite_rows.row_of(type(node.op)) is not None
             instead = "write a .tflite file" if other else "compile the model without writing it"
             expected = "an operator that ONNX has"
             instead = f"{instead}, or end the model before this node"

@@ -134,12 +134,13 @@ def on_quantized_values(
 ) -> Callable[[OnnxCall], _Made | Tensor]:
     """Wraps a handler that only moves or selects values: an input of known quantization is
     dequantized before and quantized after, and a pass reduces that to a move of quantized values.
-    Other inputs are unchanged. `every`: all inputs are values; else only the first. Constants are
-    quantized as the values they join."""
+    Other inputs are unchanged. `every`: all inputs are values; else only the first. Constants and
+    graph inputs of bytes are quantized as the values they join."""
 
     def build(call: OnnxCall) -> _Made | Tensor:
         given = call.all() if every else [call.maybe(0)]
-        x = next((t for t in given if t is not None and t.data is None), None)
+        computed = [t for t in given if t is not None and t.data is None]
+        x = next((t for t in computed if t.quant is not None), None)
         if (
             x is None
             or len(call.node.outputs) > 1
@@ -182,14 +183,17 @@ def _is_quantized_like(t: Tensor | None, x: Tensor) -> bool:
 
 
 def _joins(t: Tensor | None, x: Tensor) -> bool:
-    """Whether t is a constant of bytes that can be quantized like x."""
-    known = x.quant is not None and not x.quant.per_channel
-    return known and t is not None and t.data is not None and t.dtype is x.dtype in _BYTES
+    """Whether t are bytes, constant or of no known quantization, that can be quantized like x."""
+    if t is None or x.quant is None or x.quant.per_channel or not t.dtype is x.dtype in _BYTES:
+        return False
+    return t.data is not None or t.quant is None
 
 
 def _real(call: OnnxCall, t: Tensor, x: Tensor) -> Tensor:
-    if t.data is None or x.quant is None:
+    if x.quant is None:
         return call.emit(ops.Cast(), t)
+    if t.data is None:
+        return call.emit(ops.Cast(), _as_stated(call, t, x.quant))
     return _dequantized_constant(call, t, t.data, x.quant)
 
 
