@@ -24,6 +24,7 @@ from pathlib import Path
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.frontends.pytorch import export as exports
+from edgekit.host.compiler.frontends.pytorch import worker
 from edgekit.host.compiler.frontends.pytorch.source import torch_source
 from edgekit.host.deploy import api
 from edgekit.host.errors import EdgekitError, InputError
@@ -58,9 +59,14 @@ def make():
     return net, (torch.randn(1, *shape[1:]),)
 """
 _FOLDER = """
-import sys, torch, transformers as t
-t.set_seed(1)
-net = t.{network}(t.{config}(**{options}))
+import sys, torch
+sys.path.append(sys.argv[2])
+from worker import despite_torchvision
+def make():
+    import transformers as t
+    t.set_seed(1)
+    return t.{network}(t.{config}(**{options}))
+net = despite_torchvision(make)
 for weights in net.parameters():
     if weights.abs().max() < 1e-3:
         torch.nn.init.normal_(weights, std=0.1)
@@ -233,7 +239,8 @@ def _try(network: _Network, python: str | None, board: str, folder: Path) -> str
     python = python or exports.interpreter_for(network.needs, print)
     place = folder / "net"
     if network.folder:
-        subprocess.run([python, "-c", network.text, str(place)], check=True, capture_output=True)
+        command = [python, "-B", "-c", network.text, str(place), str(Path(worker.__file__).parent)]
+        subprocess.run(command, check=True, capture_output=True)
         source = torch_source(str(place))
     else:
         place.with_suffix(".py").write_text(network.text)

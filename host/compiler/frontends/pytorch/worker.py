@@ -59,9 +59,9 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
         script = torch.jit.load(source, map_location="cpu").eval()
         return script, (), _inputs_of(script, shapes)
     if request["kind"] == "folder":
-        module, inputs = _despite_torchvision(lambda: _from_folder(Path(source), shapes))
+        module, inputs = despite_torchvision(lambda: _from_folder(Path(source), shapes))
         return module.eval(), (), inputs
-    made = _despite_torchvision(lambda: _from_module(Path(source), request["factory"]))
+    made = despite_torchvision(lambda: _from_module(Path(source), request["factory"]))
     given: Any = None
     if isinstance(made, tuple):
         made, given = made
@@ -73,7 +73,7 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
     return module, (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
 
 
-def _despite_torchvision(load: Callable[[], Any]) -> Any:
+def despite_torchvision(load: Callable[[], Any]) -> Any:
     """Calls `load`, again if torchvision was built for another PyTorch: its operators, which few
     networks call, are then declared without a kernel so that the import succeeds."""
     import torch
