@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from edgekit.host.compiler.ir.types import Array
     from edgekit.host.lab.compare.comparison import Comparison
     from edgekit.host.lab.compare.layers import LayerError, TensorError
-    from edgekit.host.simulator.model import ModelEstimate
     from edgekit.kb.targets.board import BoardProfile
 
 _SHOWN = 12  # operators that bring loss in
@@ -73,6 +72,17 @@ _NodeData = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class _Times:
+    """Of a release's operators on a board, by name; `how`: estimated or measured."""
+
+    model: str
+    board: str
+    release: str
+    how: str
+    microseconds: dict[str, float]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
     app.command(
@@ -103,17 +113,18 @@ def compare(
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.lab.compare.comparison import Request, compare_model
     from edgekit.host.simulator.target import target_of
-    from edgekit.kb.targets.board import load_board
+    from edgekit.kb.targets.board import LOCAL, load_board
 
     for file in (html, node_data):
         if file is not None:
             check_writable(file)
     path = model_file(model)
     profile = load_board(profile_of(board_name(board)))
-    target = target_of(profile)  # fail now if the core has no model of time
+    # Fail now if the core has no model of time, and is not that of this machine.
+    target = None if profile.name == LOCAL else target_of(profile)
     _check_models(path, reference, options)
     inputs = {} if input_file is None else _read_input(path, input_file, options)
-    bundle, cost = _estimated(path, profile, options)
+    bundle, cost = _timed(path, profile, options)
     request = Request(path, profile, options, reference, inputs, TIMEOUT)
     with working(f"comparing {path.name} on {profile.name}"):
         found = compare_model(request, bundle, target)
@@ -146,28 +157,34 @@ def _read_input(path: Path, file: Path, options: CompileOptions) -> Mapping[str,
     return read_input(file, tie_states(graph, options.states, graph.output_names))
 
 
-def _estimated(
-    path: Path, profile: BoardProfile, options: CompileOptions
-) -> tuple[Any, ModelEstimate]:
-    """The bundle, and the cost of its operators."""
+def _timed(path: Path, profile: BoardProfile, options: CompileOptions) -> tuple[Any, _Times]:
+    """The bundle, and the times of its operators."""
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.cli.compile import compile_bundle
     from edgekit.host.cli.estimate import TIMEOUT
     from edgekit.host.cli.estimate_release import select_placement
     from edgekit.host.cli.estimated import estimate_bundle
+    from edgekit.host.lab.compare.here import times_here
+    from edgekit.kb.targets.board import LOCAL
 
     bundle = compile_bundle(path, profile.name, options=options, profile=profile)
+    manifest = bundle.manifest
+    if profile.name == LOCAL:
+        measured = times_here(manifest, bundle.files)
+        return bundle, _Times(manifest.model.name, LOCAL, manifest.id, "measured", measured)
     where, threads = select_placement(bundle, profile, PlacementRequest())
-    return bundle, estimate_bundle(bundle, where, threads, TIMEOUT)
+    cost = estimate_bundle(bundle, where, threads, TIMEOUT)
+    estimated = {o.spec.name: 1e3 * cost.milliseconds(o.cost.cycles) for o in cost.operators}
+    return bundle, _Times(cost.model, cost.board, cost.release, "estimated", estimated)
 
 
 def _write_files(
-    found: Comparison, cost: ModelEstimate, html: Path | None, node_data: Path | None
+    found: Comparison, cost: _Times, html: Path | None, node_data: Path | None
 ) -> None:
     from edgekit.host.cli.compare_page import compared_page, node_data_json
     from edgekit.host.common.files import atomic_write
 
-    times = _microseconds(cost)
+    times = cost.microseconds
     if html is not None:
         atomic_write(html, compared_page(found, times, cost.model, cost.board).encode())
     if node_data is not None:
@@ -175,13 +192,9 @@ def _write_files(
         atomic_write(node_data.with_suffix(".time.json"), node_data_json(found, times))
 
 
-def _microseconds(cost: ModelEstimate) -> dict[str, float]:
-    return {o.spec.name: 1e3 * cost.milliseconds(o.cost.cycles) for o in cost.operators}
-
-
-def _document(found: Comparison, cost: ModelEstimate) -> dict[str, Any]:
-    times = _microseconds(cost)
-    layers = [{**asdict(each), "estimated_us": times.get(each.name)} for each in found.layers]
+def _document(found: Comparison, cost: _Times) -> dict[str, Any]:
+    key, times = f"{cost.how}_us", cost.microseconds
+    layers = [{**asdict(each), key: times.get(each.name)} for each in found.layers]
     return {
         "schema": "edgekit.compare/1",
         "model": cost.model,
@@ -197,11 +210,11 @@ def _document(found: Comparison, cost: ModelEstimate) -> dict[str, Any]:
     }
 
 
-def _show(found: Comparison, cost: ModelEstimate) -> None:
+def _show(found: Comparison, cost: _Times) -> None:
     from edgekit.host.cli.output import table, three_digits
     from edgekit.host.cli.report import end_of
 
-    times = _microseconds(cost)
+    times = cost.microseconds
     print(f"model    {cost.model} on {cost.board}")
     print(f"against  {found.against}")
     for name, error in found.outputs.items():

@@ -52,6 +52,17 @@ def test_a_float_model_equals_its_reference(edgekit: Any, home: Path) -> None:
     assert "no operator rounds" in edgekit("compare", home / "m.onnx", "--board", "rpi4").out
 
 
+def test_this_machine_runs_its_own_kernels(edgekit: Any, home: Path, samples: Path) -> None:
+    command = ("compare", network(home, "m.onnx"), "--samples", samples)
+    found = edgekit(*command, "--html", "c.html", "--json").document
+    layers = [each for each in found["operators"] if each["board"]]
+    assert found["board"] == "local" and len(layers) >= 3
+    assert all(each["measured_us"] > 0 for each in layers)
+    assert [each["steps"] for each in layers if each["kind"] == "conv2d"] == [0, 0]
+    assert 0.9 < found["outputs"]["y"]["cosine"] < 1 and found["tried"] > 0
+    assert "<svg" in (home / "c.html").read_text() and "conv2d" in edgekit(*command).out
+
+
 def test_a_quantized_model_is_compared_by_operator(edgekit: Any, home: Path, samples: Path) -> None:
     command = ("compare", network(home, "m.onnx"), "--board", "rpi4", "--samples", samples)
     pages = ("--html", "c.html", "--node-data", "nd.json")
@@ -103,7 +114,7 @@ def test_bad_requests_are_one_line(edgekit: Any, home: Path) -> None:
         model([node("Relu", ["x"], ["y"])], [value("x", (1, 3, 9, 9))], ["y"]), home, "w.onnx"
     )
     for words, said in (
-        (("--board", "local"), "local"),
+        (("--board", "bpi-f3-ime"), "expected instructions that QEMU runs"),
         (("--board", "rpi4", "--reference", "none.onnx"), "none.onnx: no such file"),
         (("--board", "rpi4", "--reference", wide), "--reference: expected an input x of shape"),
         (("--board", "rpi4", "--html", "none/c.html"), "none"),

@@ -92,8 +92,9 @@ class Comparison:
         )
 
 
-def compare_model(request: Request, bundle: Bundle, target: SimulatedCore) -> Comparison:
-    """Compares the model with its reference on one input. Raises InputError."""
+def compare_model(request: Request, bundle: Bundle, target: SimulatedCore | None) -> Comparison:
+    """Compares the model with its reference on one input, run as `target` or, if that is None, on
+    this machine. Raises InputError."""
     made = prepare(request.model, request.board, request.options)
     scheduled, plan = plan_graph(made, request.board, request.options)
     graph, imported = scheduled.graph, made.imported

@@ -26,6 +26,7 @@ from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.lab.compare.here import run_here
 from edgekit.host.simulator.model import run_model
 from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.board import BoardProfile
@@ -61,11 +62,12 @@ def board_tensors(
     board: BoardProfile,
     bundle: Bundle,
     inputs: Sequence[Array],
-    target: SimulatedCore,
+    target: SimulatedCore | None,
     seconds: float,
 ) -> dict[str, Array]:
     """The tensors that the operators of `plan` write on the board's core, by name, with their
-    stored values. `bundle` is the release; `inputs` are in its order."""
+    stored values. `bundle` is the release; `inputs` are in its order; `target` is None if the board
+    is this machine."""
     graph = scheduled.graph
     found: dict[str, Array] = {}
     given = b"".join(np.ascontiguousarray(x).tobytes() for x in inputs)
@@ -74,7 +76,10 @@ def board_tensors(
         library = Toolchain(board, cache_folder() / "objects").build(units_of(watched, board))
         manifest = _watched_manifest(bundle.manifest, watched.lowered, taps)
         files = {LIBRARY: library, WEIGHTS: watched.lowered.weights}
-        _, raw = run_model(manifest, files, given, target, seconds=seconds)
+        if target is None:
+            raw = run_here(manifest, files, given)
+        else:
+            _, raw = run_model(manifest, files, given, target, seconds=seconds)
         at = sum(spec.bytes for spec in bundle.manifest.outputs)
         for tap in taps:
             found[tap.tensor.name] = tap.values(raw[at : at + tap.size])
