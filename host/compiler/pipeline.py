@@ -18,7 +18,7 @@ from edgekit.host.compiler.golden.half import sample_note, unfitted_note
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
-from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
@@ -233,6 +233,7 @@ PIPELINE: tuple[Transform, ...] = (
     _graph_pass("fuse_epilogues", fuse_epilogues),
     _fuse_into_products,
     _chain_convolutions,
+    _graph_pass("fuse_additions", fuse_additions),
 )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.ir.views import parts_of_rows
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import HALF, cores, half_board
 from tests.support.half_graphs import check_half, in_half
-from tests.support.joined_graphs import csp_block, ghost_block
+from tests.support.joined_graphs import bottleneck, csp_block, ghost_block
 from tests.support.kernel_runs import build, check
 from tests.support.op_graphs import inputs_of
 
@@ -19,6 +22,10 @@ _BLOCKS = {
     "csp": csp_block,
     "ghost": lambda dtype: ghost_block(dtype, 3, 24),
     "ghost of many taps": lambda dtype: ghost_block(dtype, 9, 7),
+}
+_BOTTLENECKS = {
+    f"{half} channels, {'fused' if fused else 'added'}": (half, fused)
+    for half, fused in itertools.product((5, 8, 16), (True, False))
 }
 
 
@@ -43,6 +50,29 @@ def test_parts_are_read_and_written_in_place(board, dtype, block, virtual_board,
 def test_halves_are_read_and_written_in_place(core, block, virtual_board, tmp_path):
     profile, cpu = HALF[core]
     graph = in_half(_BLOCKS[block](DType.F32))
-    assert len(parts_of_rows(graph)) == 2
+    assert len(parts_of_rows(graph)) == (3 if block == "csp" else 2)
+    inputs, made = _run(graph, half_board(profile), virtual_board(profile, cpu), tmp_path)
+    check_half(graph, made, inputs)
+
+
+def _bottleneck(name):
+    half, fused = _BOTTLENECKS[name]
+    graph = fuse_epilogues(bottleneck(half))
+    return fuse_additions(graph) if fused else graph
+
+
+@pytest.mark.parametrize("block", _BOTTLENECKS)
+@pytest.mark.parametrize("board", cores("a53", "a76", "rv64gcv"))
+def test_slices_are_read_and_added_in_place(board, block, virtual_board, tmp_path):
+    graph = _bottleneck(block)
+    inputs, made = _run(graph, load_board(board), virtual_board(board), tmp_path)
+    check(graph, made, inputs)
+
+
+@pytest.mark.parametrize("block", _BOTTLENECKS)
+@pytest.mark.parametrize("core", ["a76", "a55"])
+def test_slices_of_halves_are_read_and_added_in_place(core, block, virtual_board, tmp_path):
+    profile, cpu = HALF[core]
+    graph = in_half(_bottleneck(block))
     inputs, made = _run(graph, half_board(profile), virtual_board(profile, cpu), tmp_path)
     check_half(graph, made, inputs)

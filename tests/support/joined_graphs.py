@@ -65,6 +65,34 @@ def csp_block(dtype: DType, cut: Operator | None = None) -> Graph:
     return to.graph("csp")
 
 
+def bottleneck(half: int = 8) -> Graph:
+    """A CSP block whose half goes through two convolutions and is added to their result; a
+    convolution of all three is joined with the block's input."""
+    to = _Builder(DType.F32, seed=5)
+    images = {"x": 16, "skip": 16, "all": 2 * half, "half": half, "within": half, "last": half}
+    for name, channels in (images | {"more": half, "parts": 3 * half, "deep": 8, "y": 24}).items():
+        to.image(name, channels)
+
+    def silu(source: str, made: str, window: int) -> None:
+        before, after = to.tensors[source], to.tensors[made]
+        weights = to.weights(f"{made}:w", after.shape[3], window, window, before.shape[3])
+        total = to.image(f"{made}:sum", after.shape[3])
+        to.add(ops.Conv2D(padding=Padding(*[window // 2] * 4)), (source, weights, None), total)
+        to.add(Silu(), (total,), made)
+
+    silu("x", "skip", 3)
+    silu("skip", "all", 3)
+    cut = ops.StridedSlice((0, 0, 0, half), (1,) * 4, (1, *SIZE, half), (1, *SIZE, half))
+    to.add(cut, ("all",), "half")
+    silu("half", "within", 3)
+    silu("within", "last", 3)
+    to.add(ops.Add(), ("half", "last"), "more")
+    to.add(ops.Concat(3), ("all", "more"), "parts")
+    silu("parts", "deep", 1)
+    to.add(ops.Concat(3), ("deep", "skip"), "y")
+    return to.graph("bottleneck")
+
+
 def shuffled_block(dtype: DType, cut: Operator | None = None) -> Graph:
     """Every second of 16 channels, or the first half of them, and a convolution of the rest."""
     to = _Builder(dtype, seed=4)

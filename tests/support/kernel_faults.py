@@ -114,7 +114,7 @@ FAULTS = (
     Fault("step_of_k_dropped", "dense_f32", _F32_CONV,
           "acc, x, columns, rows->length)", "acc, x, columns, rows->length - 1)"),
     Fault("residual_of_first_pixel", "conv_f32", _F32_FINISH,
-          "residual += oc;", "residual += oc - oc;"),
+          "residual += a->residual_pitch;", "residual += 0 * a->residual_pitch;"),
     Fault("top_padding_off_by_one", "conv_f32", "conv/rows.h",
           "- g->top", "- g->top + (g->top > 0)"),
     Fault("column_padding_off_by_one", "depthwise_f32", _DEPTHWISE,

@@ -143,10 +143,10 @@ def conv_f32(rng: Rng) -> Case:
     op = ops.Conv2D(g.stride, g.dilation, g.padding, **_end(rng))
     x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
     bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None
-    if rng.random() < 0.3:
-        residual = tensor(op.infer([x, w, bias])[0][0])
-        return _product(rng, op, x, w, bias, residual)
-    return _product(rng, op, x, w, bias)
+    residual = tensor(op.infer([x, w, bias])[0][0]) if rng.random() < 0.3 else None
+    last = residual is not None and op.epilogue is not None and rng.random() < 0.6
+    case = _product(rng, op, x, w, bias, None if last else residual)
+    return replace(case, ins=(*case.ins, *[None] * (5 - len(case.ins)), residual)) if last else case
 
 
 def large_window(rng: Rng) -> Case:

@@ -1,6 +1,7 @@
 /* The activation fused into a float convolution, applied after the sums and before the clamp: one
  * OP_* of elementwise/functions.h with EPILOGUE 1, or EPILOGUE 2 with an operand per channel.
- * Without EPILOGUE there is none.
+ * Without EPILOGUE there is none. With ADDS_LAST the residual is added to its results, otherwise to
+ * the sums.
  *
  * Functions of a few instructions (IN_REGISTERS) are applied to sums before they are stored, all
  * others to a tile's rows afterwards, while these are in L1. */
@@ -23,6 +24,11 @@
 #define IN_REGISTERS 0
 #endif
 
+#ifndef ADDS_LAST
+#define ADDS_LAST 0
+#endif
+#define ADDS_TO_ROWS (ADDS_LAST && !IN_REGISTERS)
+
 /* Whether a function follows that is applied to stored sums. Cores in order gather those of a tile
  * first: a function then takes several vectors side by side, and y is written once. */
 #if defined EPILOGUE && !IN_REGISTERS && defined EK_IN_ORDER && EK_IN_ORDER && defined __aarch64__
@@ -30,6 +36,25 @@
 #else
 #define GATHERS 0
 #endif
+
+/* Adds rows `apart` elements apart to rows of n values at y, which are `pitch` apart. */
+EK_INLINE void add_rows(ek_real *y, long pitch, const ek_real *residual, long apart, long rows,
+                        long n) {
+    for (; rows > 0; rows--, y += pitch, residual += apart) {
+        long i = 0;
+        for (; i + EK_VL <= n; i += EK_VL)
+            vf_store(y + i, vf_load(y + i) + vf_load(residual + i));
+        if (i < n)
+            vf_store_n(y + i, vf_load_n(y + i, n - i) + vf_load_n(residual + i, n - i), n - i);
+    }
+}
+
+/* Fetches the first line of each: they are far from each other and, when added, from other reads.
+ */
+EK_INLINE void fetch_rows(const ek_real *residual, long apart, long rows) {
+    for (; rows > 0; rows--, residual += apart)
+        __builtin_prefetch(residual);
+}
 
 /* Applies it to sums of channels `channel` and up. */
 EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {

@@ -104,6 +104,9 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
                        const rows_t *rows, const elem *w, const stored *from, long pixel,
                        long channel) {
     vf acc[MR][NV];
+    if (ADDS_LAST)
+        fetch_rows((const elem *)a->residual + pixel * a->residual_pitch + channel,
+                   a->residual_pitch, mr);
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         vf b = BIAS_LAST ? vf_splat(0) : vf_load((const elem *)a->bias + channel + j * EK_VL);
@@ -158,7 +161,7 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
 #endif
     const elem *residual = a->residual;
     finish(mr, nv, a, acc, (elem *)a->y + pixel * a->pitch + channel, a->pitch,
-           residual ? residual + pixel * a->win.oc + channel : NULL, channel);
+           residual ? residual + pixel * a->residual_pitch + channel : NULL, channel);
 }
 
 #ifdef NARROW_IN_REGISTERS
@@ -173,21 +176,23 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
 }
 #endif
 
-/* Windows too large for scratch, or dilated: one pointer per tap; padding reads `zeros`. */
+/* Windows too large for scratch, dilated, or of pixels apart: one pointer per tap; padding reads
+ * `zeros`. */
 static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int count) {
     const ek_window *g = &a->win;
     rows->count = (long)g->kh * g->kw;
     rows->length = g->c;
+    const long line = g->w * a->x_pitch;
     for (int i = 0; i < count; i++) {
         int p = (int)pixel + i, ix = p % g->ow * g->sw - g->left;
         int iy = p / g->ow % g->oh * g->sh - g->top;
-        const elem *image = (const elem *)a->x + (long)(p / g->ow / g->oh) * g->h * g->w * g->c;
+        const elem *image = (const elem *)a->x + (long)(p / g->ow / g->oh) * g->h * line;
         for (int ky = 0; ky < g->kh; ky++)
             for (int kx = 0; kx < g->kw; kx++) {
                 int yy = iy + ky * g->dh, xx = ix + kx * g->dw;
                 int inside = yy >= 0 && yy < g->h && xx >= 0 && xx < g->w;
                 rows->ptr[(ky * g->kw + kx) * MR + i] =
-                    inside ? image + ((long)yy * g->w + xx) * g->c : a->zeros;
+                    inside ? image + yy * line + xx * a->x_pitch : a->zeros;
             }
     }
 }
@@ -198,9 +203,9 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
     if (a->pointwise) {
         rows->count = 1;
         rows->length = CHANNELS(a);
-        const elem *at = (const elem *)a->x + pixel * a->win.c;
+        const elem *at = (const elem *)a->x + pixel * a->x_pitch;
         EK_UNROLL
-        for (int i = 0; i < MR; i++, at += a->win.c)
+        for (int i = 0; i < MR; i++, at += a->x_pitch)
             rows->ptr[i] = at;
     } else if (a->row_segments) {
         find_segments(&a->win, a->x, rows, scratch, pixel, count, (long)a->win.kw * a->win.c, 0);

@@ -14,13 +14,15 @@ typedef struct {
     int block_outer;  /* with K_BLOCK and panel_outer: all panels process a block of k before the
                          next one */
     const void *x;
+    long x_pitch; /* elements between consecutive pixels of x: c if the window has row_segments */
     const void *weights;  /* [panel][k][NR], the last panel narrowed to full vectors; with blocks of
                              k, one such array per block */
     const float *scales;  /* of the channels, padded to full vectors, for weights of 8 bits; see
                              NARROW in f32_conv.c */
     const void *bias;     /* padded to full vectors */
     const void *zeros;    /* at least c zeros */
-    const void *residual; /* same layout as y, or NULL: added before the clamp */
+    const void *residual; /* oc channels per pixel, or NULL: added before the clamp */
+    long residual_pitch;  /* elements between consecutive pixels of residual: at least oc */
     void *y;
     long pitch;      /* elements between consecutive pixels of y: at least oc */
     float low, high; /* clamp */

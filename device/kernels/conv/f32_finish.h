@@ -27,11 +27,14 @@ EK_INLINE void store_sum(const int whole, ek_real *y, vf v, long left) {
         vf_store_n(y, v, left);
 }
 
+EK_INLINE vf load_addend(const int whole, const ek_real *residual, long left) {
+    return whole ? vf_load(residual) : vf_load_n(residual, left);
+}
+
 EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int adds,
                            const int clamps, const ek_f32_conv_args *a, vf acc[MR][NV], ek_real *y,
                            long pitch, const ek_real *residual, long channel, long left) {
     const vf low = vf_bound(a->low), high = vf_bound(a->high);
-    const long oc = a->win.oc;
     const int last = STORES_LAST(mr, nv);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -41,9 +44,12 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
             vf v = acc[i][j];
             if (BIAS_LAST)
                 v += vf_load((const ek_real *)a->bias + channel + j * EK_VL);
+            if (ADDS_LAST)
+                v = epilogue(&a->epilogue, v, channel + j * EK_VL);
             if (adds)
-                v += whole ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
-            v = epilogue(&a->epilogue, v, channel + j * EK_VL);
+                v += load_addend(whole, residual + j * EK_VL, left);
+            if (!ADDS_LAST)
+                v = epilogue(&a->epilogue, v, channel + j * EK_VL);
             if (clamps)
                 v = vf_clamp(v, low, high);
             if (last)
@@ -52,7 +58,7 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
                 store_sum(stored, y + j * EK_VL, v, left);
         }
         if (adds)
-            residual += oc;
+            residual += a->residual_pitch;
         if (!last)
             y += GATHERS ? pitch : a->pitch; /* an X60 takes longer if a register holds it */
     }
@@ -69,7 +75,7 @@ EK_INLINE void finish_sums(const int mr, const int nv, const int full, const int
 EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf acc[MR][NV],
                       ek_real *y, long pitch, const ek_real *residual, long channel) {
     const long left = a->win.oc - channel - (nv - 1) * EK_VL;
-    const int full = EK_VL == 1 || left >= EK_VL, adds = residual != NULL;
+    const int full = EK_VL == 1 || left >= EK_VL, adds = !ADDS_TO_ROWS && residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
     ek_real gathered[MR * NV * EK_VL] __attribute__((aligned(64)));
     ek_real *to = GATHERS ? gathered : y;
@@ -90,15 +96,22 @@ EK_INLINE void finish(const int mr, const int nv, const ek_f32_conv_args *a, vf 
         FINISH(0, 1, 1);
 #undef FINISH
     if (!GATHERS) {
-        epilogue_rows(&a->epilogue, y, pitch, mr, channel, ek_min(nv * EK_VL, a->win.oc - channel));
+        const long n = ek_min(nv * EK_VL, a->win.oc - channel);
+        epilogue_rows(&a->epilogue, y, pitch, mr, channel, n);
+        if (ADDS_TO_ROWS)
+            add_rows(y, pitch, residual, a->residual_pitch, mr, n);
         return;
     }
     epilogue_rows(&a->epilogue, gathered, step, mr, channel, step);
     for (int i = 0; i < mr; i++, y += pitch) {
         EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            store_sum(full || j < nv - 1, y + j * EK_VL, vf_load(gathered + (i * nv + j) * EK_VL),
-                      left);
+        for (int j = 0; j < nv; j++) {
+            const int whole = full || j < nv - 1;
+            vf v = vf_load(gathered + (i * nv + j) * EK_VL);
+            if (ADDS_TO_ROWS)
+                v += load_addend(whole, residual + i * a->residual_pitch + j * EK_VL, left);
+            store_sum(whole, y + j * EK_VL, v, left);
+        }
     }
 }
 #endif

@@ -22,8 +22,8 @@
 #ifdef EK_HALF
 #define SCALE 0.03125f /* of transformed tiles: finite for all finite x */
 #define FAR_SUMS                                                                                   \
-    0.3535534f /* factor of sums at +-FAR, whose weights are multiplied by 1 / FAR_SUMS:           \
-                 sums at all points are about equally large */
+    0.3535534f /* makes sums at +-FAR, by weights times 1 / this, as large as others               \
+                */
 #define RUN EK_WINOGRAD_HALF_CHANNELS
 #else
 #define SCALE 1.0f
@@ -90,8 +90,8 @@ typedef struct ek_tile {
 
 /* Transforms `vectors` vectors of the channels from `at` of a tile into v, at the tile's vector:
  * [point][c / EK_VL][MR][EK_VL] and a gap. */
-EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long c, long at,
-                       long vectors, ek_real *v) {
+EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long step, long c,
+                       long at, long vectors, ek_real *v) {
     const ek_real *const *soon = tile->next->pixel + SIDE - 4; /* columns that `tile` lacks */
     for (const ek_real *from = tile->from + at; vectors > 0; vectors--, soon++) {
         vf d[POINTS];
@@ -102,7 +102,7 @@ EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long c
             EK_UNROLL
             for (int j = 0; j < SIDE; j++)
                 d[i * SIDE + j] =
-                    vf_load(inside ? from + i * pitch + j * c : tile->pixel[i * SIDE + j] + at);
+                    vf_load(inside ? from + i * pitch + j * step : tile->pixel[i * SIDE + j] + at);
             transform_in(1, SCALE, d + i * SIDE);
         }
         EK_UNROLL
@@ -115,33 +115,34 @@ EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long c
         from += EK_VL, at += EK_VL, v += MR * EK_VL;
     }
 }
-static void __attribute__((noinline)) tile_inside(const ek_tile *tile, long pitch, long c, long at,
-                                                  long vectors, ek_real *v) {
-    tile_in(1, tile, pitch, c, at, vectors, v);
+static void __attribute__((noinline)) tile_inside(const ek_tile *tile, long pitch, long step,
+                                                  long c, long at, long vectors, ek_real *v) {
+    tile_in(1, tile, pitch, step, c, at, vectors, v);
 }
 static void __attribute__((noinline)) tile_across(const ek_tile *tile, long c, long at,
                                                   long vectors, ek_real *v) {
-    tile_in(0, tile, 0, c, at, vectors, v);
+    tile_in(0, tile, 0, 0, c, at, vectors, v);
 }
 
 /* Finds the 6x6 pixels at (iy, ix); those outside the image are `zeros`. */
-static void __attribute__((noinline)) find_pixels(const ek_window *g, const ek_real *image, long iy,
-                                                  long ix, const ek_real *zeros, ek_tile *tile) {
+static void __attribute__((noinline)) find_pixels(const ek_window *g, const ek_real *image,
+                                                  long step, long iy, long ix, const ek_real *zeros,
+                                                  ek_tile *tile) {
     tile->from = NULL;
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) {
             const long y = iy + i, x = ix + j;
             const int outside = y < 0 || y >= g->h || x < 0 || x >= g->w;
-            tile->pixel[i * SIDE + j] = outside ? zeros : image + (y * g->w + x) * g->c;
+            tile->pixel[i * SIDE + j] = outside ? zeros : image + (y * g->w + x) * step;
         }
 }
 
 /* The same for a tile at `from`, inside the image. */
-static void find_inside(const ek_real *from, long pitch, long c, ek_tile *tile) {
+static void find_inside(const ek_real *from, long pitch, long step, ek_tile *tile) {
     tile->from = from;
     for (int i = 0; READS_AHEAD && i < SIDE; i++, from += pitch)
         for (int j = 0; j < SIDE; j++)
-            tile->pixel[i * SIDE + j] = from + j * c;
+            tile->pixel[i * SIDE + j] = from + j * step;
 }
 
 /* Where the pixels of a tile go and which of them exist. */
@@ -149,7 +150,7 @@ typedef struct {
     ek_real *y;
     const ek_real *residual; /* or NULL */
     long line, step;         /* of y: elements between rows and between pixels */
-    long wide, oc;           /* the same of `residual` */
+    long wide, apart;        /* the same of `residual` */
     int rows, columns;
     vf bias, low, high;
 } ek_pixels;
@@ -157,9 +158,13 @@ typedef struct {
 EK_INLINE vf finish(const ek_f32_winograd_args *a, const ek_pixels *to, int s, int t, vf sum,
                     long at) {
     vf v = vf_fma(sum, splat(1 / SCALE), to->bias);
-    if (to->residual)
-        v += vf_load(to->residual + s * to->wide + t * to->oc + at);
-    return vf_clamp(epilogue(&a->epilogue, v, at), to->low, to->high);
+    if (ADDS_LAST)
+        v = epilogue(&a->epilogue, v, at);
+    if (!ADDS_TO_ROWS && to->residual)
+        v += vf_load(to->residual + s * to->wide + t * to->apart + at);
+    if (!ADDS_LAST)
+        v = epilogue(&a->epilogue, v, at);
+    return vf_clamp(v, to->low, to->high);
 }
 
 /* Finishes sums of all pixels, also of those that do not exist, before one is stored: a core in
@@ -222,16 +227,15 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_re
         else
             store(0, 0, nv, a, to, d, at, out + j * EK_VL);
     }
-    if (!GATHERS) {
-        for (int s = 0; s < rows; s++)
-            epilogue_rows(&a->epilogue, to->y + s * to->line + channel, to->step, columns, channel,
-                          nv * EK_VL);
-    } else {
-        epilogue_rows(&a->epilogue, out, nv * EK_VL, rows * columns, channel, nv * EK_VL);
-        for (int s = 0; s < rows; s++)
-            for (int t = 0; t < columns; t++)
-                memcpy(to->y + s * to->line + t * to->step + channel,
-                       out + (s * columns + t) * nv * EK_VL, sizeof(vf) * nv);
+    const long n = nv * EK_VL, step = GATHERS ? n : to->step;
+    for (int s = 0; s < rows; s++) {
+        ek_real *y = to->y + s * to->line + channel, *at = GATHERS ? out + s * columns * n : y;
+        if (!GATHERS || s == 0)
+            epilogue_rows(&a->epilogue, at, step, GATHERS ? rows * columns : columns, channel, n);
+        if (ADDS_TO_ROWS)
+            add_rows(at, step, to->residual + s * to->wide + channel, to->apart, columns, n);
+        for (int t = 0; t < columns && GATHERS; t++)
+            memcpy(y + t * to->step, at + t * n, sizeof(vf) * nv);
     }
 }
 
@@ -262,6 +266,19 @@ EK_INLINE void multiply(const int mr, const int nv, const ek_real *v, const ek_r
         }
 }
 
+/* Fetches what the end of tile t reads and writes from a channel, if its pixels are apart. */
+static void fetch_ends(const ek_f32_winograd_args *a, long t, long channel) {
+    const ek_window *g = &a->win;
+    const long across = (g->ow + 3) / 4, down = (g->oh + 3) / 4, ox = t % across * 4;
+    const long oy = t / across % down * 4, line = t / across / down * g->oh + oy;
+    const ek_real *residual = (const ek_real *)a->residual + channel;
+    for (long s = 0; s < ek_min(4, g->oh - oy); s++)
+        for (long at = (line + s) * g->ow + ox, i = 0; i < ek_min(4, g->ow - ox); i++, at++) {
+            __builtin_prefetch(residual + at * a->residual_pitch);
+            __builtin_prefetch((ek_real *)a->y + at * a->pitch + channel, 1);
+        }
+}
+
 /* One panel of nv vectors of channels for `count` tiles starting at tile `first`. */
 EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real *v, long first,
                      int count, long channel) {
@@ -270,6 +287,8 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real 
     const ek_real *w = (const ek_real *)a->weights + (channel - a->first) * POINTS * g->c;
     const ek_real *residual = a->residual;
     ek_real m[POINTS * MR * NV * EK_VL] __attribute__((aligned(64)));
+    for (int i = 0; i < count && ADDS_LAST; i++)
+        fetch_ends(a, first + i, channel);
     if (count > MR / 2)
         multiply(MR, nv, v, w, g->c, m);
     else if (count > MR / 4)
@@ -281,11 +300,11 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real 
         const long at = (t / across / down * g->oh + oy) * g->ow + ox;
         ek_pixels to = {
             .y = (ek_real *)a->y + at * a->pitch,
-            .residual = residual ? residual + at * g->oc : NULL,
+            .residual = residual ? residual + at * a->residual_pitch : NULL,
             .line = g->ow * a->pitch,
             .step = a->pitch,
-            .wide = g->ow * (long)g->oc,
-            .oc = g->oc,
+            .wide = g->ow * a->residual_pitch,
+            .apart = a->residual_pitch,
             .rows = (int)ek_min(4, g->oh - oy),
             .columns = (int)ek_min(4, g->ow - ox),
             .low = vf_bound(a->low),
@@ -300,7 +319,7 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real 
 static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_real *v) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
-    const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
+    const long tiles = (long)g->n * across * down, step = a->x_pitch, pitch = g->w * step;
     const int rows = count > MR / 2 ? MR : count > MR / 4 ? MR / 2 : MR / 4;
     ek_tile tile[MR];
     ek_real zeros[CHANNELS] __attribute__((aligned(64)));
@@ -311,9 +330,9 @@ static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_re
         const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
         const ek_real *image = (const ek_real *)a->x + t / across / down * g->h * pitch;
         if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h)
-            find_inside(image + iy * pitch + ix * g->c, pitch, g->c, &tile[i]);
+            find_inside(image + iy * pitch + ix * step, pitch, step, &tile[i]);
         else
-            find_pixels(g, image, iy, ix, zeros, &tile[i]);
+            find_pixels(g, image, step, iy, ix, zeros, &tile[i]);
     }
     for (long at = 0; at < g->c; at += LINE) {
         const long vectors = ek_min(LINE, g->c - at) / EK_VL;
@@ -323,15 +342,14 @@ static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_re
             tile[i].next = &tile[last ? 0 : i + 1];
             tile[i].ahead = last && at + LINE < g->c ? at + LINE : at;
             if (tile[i].from)
-                tile_inside(&tile[i], pitch, g->c, at, vectors, to);
+                tile_inside(&tile[i], pitch, a->x_pitch, g->c, at, vectors, to);
             else
                 tile_across(&tile[i], g->c, at, vectors, to);
         }
     }
 }
 
-/* Panels of the channels [from, until) for the tiles [first, last) in v, one group after another.
- */
+/* Panels of the channels [from, until) for the tiles [first, last) in v, group by group. */
 static void panels(const ek_f32_winograd_args *a, const ek_real *v, long first, long last,
                    long from, long until) {
     for (long channel = from; channel < until; channel += NV * EK_VL) {

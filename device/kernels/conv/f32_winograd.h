@@ -12,10 +12,12 @@ typedef struct {
     long parts; /* parts the panels are split into, one per task; 1 if there are enough tiles for
                    all threads */
     const void *x;
+    long x_pitch;        /* elements between consecutive pixels of x: at least c */
     const void *weights; /* transformed, of these channels: [panel][36][c][NR], the last panel
                             unpadded */
     const void *bias;
-    const void *residual; /* same layout as y, or NULL: added before the clamp */
+    const void *residual; /* oc channels per pixel, or NULL: added before the clamp */
+    long residual_pitch;  /* elements between consecutive pixels of residual: at least oc */
     void *y;
     long pitch;      /* elements between consecutive pixels of y: at least oc */
     float low, high; /* clamp */

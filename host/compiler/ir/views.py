@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -50,6 +51,9 @@ def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> 
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_PIXELS = 8  # of a tile
+_SETS_BYTES = 16 << 10  # of a line of each set of an L1
+_NEAR_BYTES = 24 << 10  # of an L1 of 32 KiB or more
 _PITCHED = ({DType.F32}, {DType.F16}, {DType.I8}, {DType.U8})  # x and weights of convolutions
 
 
@@ -67,11 +71,12 @@ class RowSlice:
 def parts_of_rows(
     graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
 ) -> dict[str, RowSlice]:
-    """Tensors that can be written directly into a concatenation.
+    """Tensors that can be written directly into a concatenation, and slices of channels that can be
+    read where they are.
 
     Their producers must support a row pitch: some of channels, moves of any axes. So must other
-    readers: slices that copy, depthwise convolutions of channels. `inside` maps nodes to the node
-    whose kernel includes them; nodes in `alone` have kernels without a pitch argument.
+    readers: slices that copy, convolutions of channels. `inside` maps nodes to the node whose
+    kernel includes them; nodes in `alone` have kernels without a pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}
@@ -92,9 +97,9 @@ def parts_of_rows(
                 maker = nodes[inside[maker.name]]
             of_channels = axis == len(whole.shape) - 1
             others = [n for n in consumers[part.name] if n is not node]
+            apart = pitch if of_channels else 0
             only = node.inputs.count(name) == 1 and all(
-                n.name not in alone and _reads_rows(graph, n, part.name, of_channels)
-                for n in others
+                n.name not in alone and _reads_rows(graph, n, part.name, apart) for n in others
             )
             fits = can_be_made_inside(graph, part.name, part, whole)
             free = (
@@ -105,14 +110,75 @@ def parts_of_rows(
             if only and fits and free:
                 found[part.name] = RowSlice(whole.name, offset, pitch, whole.bytes - pitch + run)
             offset += run
+    for node in graph.nodes:
+        if isinstance(node.op, ops.StridedSlice | ops.Split) and node.name not in alone:
+            found |= _slices_in_place(graph, node, consumers, found, alone)
     return found
 
 
-def _reads_rows(graph: Graph, node: Node, part: str, of_channels: bool) -> bool:
-    """Whether the kernel of a node can read rows at a pitch."""
+def _slices_in_place(
+    graph: Graph,
+    node: Node,
+    consumers: Mapping[str, Sequence[Node]],
+    parts: Mapping[str, RowSlice],
+    alone: Collection[str],
+) -> dict[str, RowSlice]:
+    """The outputs of a slice or split that convolutions read where its input holds them."""
+    x = graph.tensors[node.inputs[0] or ""]
+    held = parts.get(x.name, RowSlice(x.name, 0, x.shape[-1] * x.dtype.bytes, x.bytes))
+    rows = held.pitch == graph.tensors[held.whole].shape[-1] * x.dtype.bytes
+    if x.data is not None or not rows or not _copies_rows(graph, node):
+        return {}
+    found: dict[str, RowSlice] = {}
+    for name, begin in _channels_of(graph, node):
+        y, readers = graph.tensors[name], consumers[name]
+        reads = [n.name not in alone and _reads_rows(graph, n, name, held.pitch) for n in readers]
+        if not reads or not all(reads) or name in parts or name in graph.outputs:
+            continue
+        run = y.shape[-1] * y.dtype.bytes
+        size = (y.elements // y.shape[-1] - 1) * held.pitch + run
+        offset = held.offset + begin * x.dtype.bytes
+        found[name] = RowSlice(held.whole, offset, held.pitch, size)
+    return found
+
+
+def _channels_of(graph: Graph, node: Node) -> list[tuple[str, int]]:
+    """The outputs of a slice or split that are all rows of consecutive channels of its input, and
+    the first of these channels."""
+    x, op = graph.tensors[node.inputs[0] or ""], node.op
+    if isinstance(op, ops.Split):
+        firsts = itertools.accumulate(op.sizes, initial=0)
+        return list(zip(node.outputs, firsts, strict=False)) if op.axis == len(x.shape) - 1 else []
+    assert isinstance(op, ops.StridedSlice)
+    entire = op.extent[:-1] == x.shape[:-1] and {*op.stride} == {1}
+    return [(node.outputs[0], op.begin[-1])] if entire else []
+
+
+def _reads_rows(graph: Graph, node: Node, part: str, pitch: int) -> bool:
+    """Whether the kernel of a node can read rows at a pitch: of channels, unless it is 0."""
     if isinstance(node.op, ops.StridedSlice | ops.Split):
         return _copies_rows(graph, node)
-    return of_channels and _is_of_channels(graph, node) and node.inputs.count(part) == 1
+    if not pitch or node.inputs.count(part) != 1:
+        return False
+    return _is_of_channels(graph, node) or _is_dense(graph, node, part, pitch)
+
+
+def _is_dense(graph: Graph, node: Node, part: str, pitch: int) -> bool:
+    """Whether a node is a float convolution, which reads its image and its residual at a pitch.
+
+    The image only if the windows of a few pixels stay in L1, where rows whose pitch is a multiple
+    of a power of two use only some of the sets.
+    """
+    op = node.op
+    if type(op) is not ops.Conv2D:
+        return False
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    if w.data is None or {x.dtype, w.dtype} not in _PITCHED[:2]:
+        return False
+    row = x.shape[3] * x.dtype.bytes
+    wide = (_PIXELS - 1) * op.stride[1] + (w.shape[2] - 1) * op.dilation[1] + 1
+    sets = min(row / math.gcd(pitch, _SETS_BYTES), 1.0)
+    return part != x.name or w.shape[1] * wide * row <= _NEAR_BYTES * sets
 
 
 def _copies_rows(graph: Graph, node: Node) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
-from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -96,6 +96,47 @@ def test_slopes_of_channels_are_the_fifth_operand(op, w_shape, slope, tmp_path):
     expected, made = (evaluate(g, inputs).outputs["z"] for g in (graph, after))
     np.testing.assert_array_equal(made, expected)
     check(after, run_here(build(after, x86_boards()[-1], tmp_path), inputs), inputs)
+
+
+def _plus(graph: Graph, other: str, add: ops.Add | None = None) -> Graph:
+    """`graph`, whose output is added to another tensor of its shape."""
+    tensors = {**graph.tensors, "s": dataclasses.replace(graph.tensors["z"], name="s")}
+    if other not in tensors:
+        tensors[other] = dataclasses.replace(graph.tensors["z"], name=other)
+    node = Node("a", add or ops.Add(), ("z", other), ("s",))
+    inputs = ("x", *({other} - {"x", "z", "y"}))
+    return dataclasses.replace(
+        graph, tensors=tensors, nodes=(*graph.nodes, node), inputs=inputs, outputs=("s",)
+    )
+
+
+@pytest.mark.parametrize("function", [ops.LeakyRelu(0.1), ops.Silu(), ops.PRelu()])
+@pytest.mark.parametrize("channels", [9, 24])
+@pytest.mark.parametrize("board", x86_params())
+def test_a_residual_is_added_after_the_function(function, channels, board, tmp_path):
+    slope = (channels,) if isinstance(function, ops.PRelu) else None
+    graph = _plus(_graph(ops.Conv2D(), (channels, 3, 3, 20), function=function, slope=slope), "r")
+    after = fuse_additions(fuse_epilogues(graph))
+    (node,) = after.nodes
+    assert node.inputs[5] == "r"
+    inputs = inputs_of(graph)
+    expected, made = (evaluate(g, inputs).outputs["s"] for g in (graph, after))
+    np.testing.assert_array_equal(made, expected)
+    check(after, run_here(build(after, board, tmp_path), inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        _plus(_graph(ops.Conv2D(), _CONV), "r", ops.Add(Activation.RELU)),
+        _plus(_graph(ops.Conv2D(), _CONV), "z"),
+        _plus(_graph(ops.DepthwiseConv2D(), _DEPTHWISE), "r"),
+        dataclasses.replace(_plus(_graph(ops.Conv2D(), _CONV), "r"), outputs=("s", "z")),
+    ],
+)
+def test_other_additions_stay(graph):
+    fused = fuse_epilogues(graph)
+    assert fuse_additions(fused) is fused
 
 
 def test_members_of_chains_keep_their_epilogues(tmp_path):

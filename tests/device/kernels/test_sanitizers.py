@@ -17,6 +17,7 @@ from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
@@ -32,6 +33,7 @@ from tests.support.gemm_cases import (
 )
 from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
+from tests.support.joined_graphs import bottleneck
 from tests.support.kernel_runs import VARIANTS, check
 from tests.support.narrow_cases import narrow_cases
 from tests.support.nna_graphs import layers, products
@@ -132,6 +134,14 @@ def _in_plain_c(unit, product):
     if "neon" in macros.get("EK_SIMD", ""):
         macros |= {"EK_SIMD": f'"{_ARM}"', "EK_I8": product}
     return replace(unit, macros=tuple(macros.items()))
+
+
+@pytest.mark.parametrize("half", [5, 16])
+@pytest.mark.parametrize("simd", ["scalar", "avx2"])
+def test_slices_read_and_added_in_place_stay_in_bounds(simd, half, driver, tmp_path):
+    simd, graph = usable(simd), fuse_additions(fuse_epilogues(bottleneck(half)))
+    inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
 @pytest.mark.parametrize("run", [2, 4])

@@ -54,8 +54,9 @@ class Conv2D(Operator):
     f32 x with s8 weights (dynamic range): x is quantized per image to symmetric s8. `residual`
     (float only, created by a pass) is added after the bias, before the activation. `epilogue`
     (likewise) is a function applied to the result; its second operand, if it has one, is the fifth
-    input, a constant per channel. `winograd` (set by a pass) lets kernels use Winograd's transform
-    for f16, whose rounding is larger; f32 kernels may always use it.
+    input, a constant per channel. The sixth (likewise, as large as the output) is added last.
+    `winograd` (set by a pass) lets kernels use Winograd's transform for f16, whose rounding is
+    larger; f32 kernels may always use it.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -85,10 +86,10 @@ class Conv2D(Operator):
         out = window_positions(image_size(x.shape), window, self.stride, self.padding)
         shape = (x.shape[0], *out, w.shape[0])
         _need_bias(ins, w.shape[0])
-        residual = optional(ins, 3)
-        if residual is not None:
-            need_shape(residual, shape, "residual")
-            need_dtype(residual, _addend_dtypes(x, DType.F32), "residual")
+        for residual in (optional(ins, 3), optional(ins, 5)):
+            if residual is not None:
+                need_shape(residual, shape, "residual")
+                need_dtype(residual, _addend_dtypes(x, DType.F32), "residual")
         return [(shape, x.dtype)]
 
     def reference(
@@ -105,7 +106,7 @@ class Conv2D(Operator):
         if self.winograd:
             summed = winograd.half_convolution(padded, pair.weights).astype(np.float64)
             y = _finish_sums(summed, pair, x[:4], ins, outs[0], self.activation)
-            return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
+            return [self._finish(y, x, ins, outs[0])]
         weights = pair.weights.reshape(shape[3], -1).T
         window = image_size(pair.weights.shape)
         reach = span(window, self.dilation)[0]
@@ -121,7 +122,14 @@ class Conv2D(Operator):
             total = sums.product(rows, weights, outs[0].dtype).reshape(shape[0], *size, shape[3])
             terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:4])]
             y[:, part] = _finish_sums(total, pair, terms, ins, outs[0], self.activation)
-        return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
+        return [self._finish(y, x, ins, outs[0])]
+
+    def _finish(
+        self, y: Array, x: Sequence[Array | None], ins: Sequence[Tensor | None], out: Tensor
+    ) -> Array:
+        y = sums.apply_epilogue(self.epilogue, y, x, ins, out)
+        added = sums.optional(x, 5)
+        return y if added is None else y + added
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ from edgekit.host.compiler.ir.traits import Epilogue
 from edgekit.host.compiler.ir.types import Activation, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import parameters_of
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.plan import Field
+from edgekit.host.compiler.lowering.plan import Field, Value
 from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
 
 _FEW = 8  # channels: shorter rows are stored as partial vectors, which are slow to read back
+_RESIDUAL = 3
 _OPERAND = 4  # input index of the epilogue's operand, after bias and residual
+_ADDED = 5  # input index of what is added to the epilogue's results
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -41,6 +43,44 @@ def fuse_epilogues(graph: Graph) -> Graph:
         return {node.name: Node(node.name, fused, inputs, after.outputs), after.name: None}
 
     return rewrite(graph, match)
+
+
+def fuse_additions(graph: Graph) -> Graph:
+    """Fuses the addition of a tensor of equal shape into the float convolution before it whose
+    function is already fused. Without a function, `fuse_residual` has fused it.
+
+    The fused node replaces the addition, where both operands are available.
+    """
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        if not isinstance(node.op, ops.Add) or node.op.activation is not Activation.NONE:
+            return None
+        for mine, other in (node.inputs[:2], node.inputs[1::-1]):
+            conv = users.single(mine)
+            if conv is None or mine == other or not _takes_addend(graph, conv, other):
+                continue
+            inputs = (*conv.inputs, *[None] * (_ADDED - len(conv.inputs)), other)
+            return {node.name: Node(conv.name, conv.op, inputs, node.outputs), conv.name: None}
+        return None
+
+    return rewrite(graph, match)
+
+
+def _takes_addend(graph: Graph, node: Node, addend: str | None) -> bool:
+    op = node.op
+    if type(op) is not ops.Conv2D or op.epilogue is None or len(node.inputs) > _ADDED:
+        return False
+    made, other = graph.tensors[node.outputs[0]], graph.tensors[addend or ""]
+    alike = (made.shape, made.dtype, None) == (other.shape, other.dtype, other.data)
+    return alike and (len(node.inputs) <= _RESIDUAL or node.inputs[_RESIDUAL] is None)
+
+
+def residual_of(ctx: Context, node: Node) -> dict[str, Field]:
+    """The fields `residual` and `residual_pitch`."""
+    added = ctx.optional(node, _RESIDUAL) or ctx.optional(node, _ADDED)
+    if added is None:
+        return {"residual": None, "residual_pitch": 0}
+    return {"residual": Value(added.name), "residual_pitch": ctx.pitch(added.name)}
 
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
@@ -80,7 +120,11 @@ def epilogue_of(
         width = round_up(channels, ctx.isa.vl)
         fields["operand"] = ctx.weights.add(padded(operand.data, width, operand.dtype.numpy))
     macros = {"EPILOGUE": 1 if operand is None else 2, f"OP_{op.epilogue.kind.upper()}": 1}
-    return macros, f"_{op.epilogue.kind}", {"epilogue": fields}
+    suffix = f"_{op.epilogue.kind}"
+    if ctx.optional(node, _ADDED) is not None:
+        macros["ADDS_LAST"] = 1
+        suffix += "_add"
+    return macros, suffix, {"epilogue": fields}
 
 
 def tiled_operand(ctx: Context, node: Node, times: int) -> Tensor | None:

@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir.sums import HALF_LONG
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
+from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of, residual_of
 from edgekit.host.compiler.lowering.gemm.prefetch import grain_of
 from edgekit.host.compiler.lowering.gemm.read_ahead import READ_AHEAD, may_read_ahead
 from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
@@ -154,9 +154,9 @@ def f32_product(
     stored = _stored(ctx, node, window, weights, method, dtype)
     outer = method.split == "n" or stored.outer
     fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
-    segments = (
-        fits and (window.dilation[1] == 1 or kw == 1) and not (outer and _copies_much(window))
-    )
+    x_pitch = ctx.pitch(str(node.inputs[0])) if node.inputs[0] in ctx.parts else window.x[3]
+    joined = (window.dilation[1] == 1 or kw == 1) and x_pitch == window.x[3]
+    segments = fits and joined and not (outer and _copies_much(window))
     count = kh if segments else kh * kw
     macros, suffix = _instance(ctx, window, method, dtype, count)
     macros |= stored.macros
@@ -169,7 +169,6 @@ def f32_product(
     kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
     tasks, panels = count_tasks(window, tile, vl)
     bias = ctx.optional(node, 2)
-    residual = ctx.optional(node, 3)
     width = round_up(n, vl)
     low, high = activation.bounds
     block_outer = block_outer_of(ctx, node, method)
@@ -182,11 +181,12 @@ def f32_product(
         "band": band_of(ctx, node, method),
         "block_outer": int(block_outer),
         "x": Value(str(node.inputs[0])),
+        "x_pitch": x_pitch,
         "weights": ctx.weights.add(_pack_k_blocks(stored.values, tile, vl, method.kc)),
         **stored.fields,
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
         "zeros": ctx.weights.add(np.zeros(window.x[3], dtype.numpy)),
-        "residual": None if residual is None else Value(residual.name),
+        **residual_of(ctx, node),
         "y": Value(node.outputs[0]),
         "pitch": ctx.pitch(node.outputs[0]),
         "low": low,

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.ir.winograd import transform_weights
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
+from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of, residual_of
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Field, KeptWeights, KernelCall, Value
@@ -48,13 +48,13 @@ def lower_winograd(
     kept = ctx.transformed.get(node.name, _IN_ONE_PART)
     step = math.ceil(math.ceil(oc / nr) / kept.parts) * nr
     making = _Making(ctx, node, weights, nr, step) if kept.kept == "made" else None
-    residual = ctx.optional(node, 3)
     low, high = activation.bounds
     fields: dict[str, Field] = {
         "win": window.fields,
         "x": Value(str(node.inputs[0])),
+        "x_pitch": ctx.pitch(str(node.inputs[0])),
         "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), oc, dtype.numpy)),
-        "residual": None if residual is None else Value(residual.name),
+        **residual_of(ctx, node),
         "y": Value(node.outputs[0]),
         "pitch": ctx.pitch(node.outputs[0]),
         "low": low,

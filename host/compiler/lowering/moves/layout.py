@@ -134,19 +134,26 @@ def lower_split(ctx: Context, node: Node) -> list[KernelCall]:
             ctx.aliases[name] = Alias(x.name, offset)
             offset += y.bytes
             continue
-        calls.append(
-            strided_copy(
-                ctx,
-                y.shape,
-                source,
-                ctx.strides(name),
-                size,
-                Value(x.name, offset),
-                Value(y.name),
+        if not _is_in_place(ctx, x, offset, y):
+            calls.append(
+                strided_copy(
+                    ctx,
+                    y.shape,
+                    source,
+                    ctx.strides(name),
+                    size,
+                    Value(x.name, offset),
+                    Value(y.name),
+                )
             )
-        )
         offset += y.shape[node.op.axis] * source[node.op.axis]
     return calls
+
+
+def _is_in_place(ctx: Context, x: Tensor, offset: int, y: Tensor) -> bool:
+    """Whether y is read where x holds it, `offset` bytes from its start."""
+    held, kept = (base_of(ctx.aliases, t.name) for t in (x, y))
+    return (kept.base, kept.offset) == (held.base, held.offset + offset)
 
 
 @lowers(ops.StridedSlice)
@@ -160,6 +167,8 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[KernelCall]:
     steps = [st * s for st, s in zip(op.stride, source, strict=True)]
     if view_sources(ctx.graph.tensors, node):
         ctx.aliases[y.name] = Alias(x.name, offset)
+        return []
+    if _is_in_place(ctx, x, offset, y):
         return []
     return [
         strided_copy(

@@ -62,7 +62,7 @@ def _windows_of_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Pie
 
 
 def _cut_other_inputs(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
-    """Cut the bias, residual and epilogue operand of a product."""
+    """Cut the bias, residuals and epilogue operand of a product."""
     wide = cut.axis != len(site.outs[0].shape) - 1
 
     def of_channels(values: Tensor | None) -> Cut | None:
@@ -70,11 +70,12 @@ def _cut_other_inputs(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
             return None
         return Cut(len(values.shape) - 1, cut.begin, cut.end)
 
-    bias, residual, operand = (*site.ins[2:5], None, None, None)[:3]
+    bias, residual, operand, added = (*site.ins[2:6], None, None, None, None)[:4]
     cuts = (
         of_channels(bias),
         cut if residual is not None else None,
         of_channels(operand),
+        cut if added is not None else None,
     )
     return cuts[: len(site.ins) - 2]
 
