@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine, split_bias
+from edgekit.host.compiler.transforms.passes.before_concat import move_before_concat
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fold import fold
 from edgekit.host.compiler.transforms.passes.fourier import fuse_fourier
@@ -41,6 +42,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("join_slices", join_slices),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_silu", fuse_silu),
+    ("move_before_concat", move_before_concat),
     ("split_bias", split_bias),
     ("fuse_affine", fuse_affine),
     ("dead", dead),
