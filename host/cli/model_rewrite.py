@@ -55,11 +55,13 @@ _TIMEOUT = 3600.0  # seconds, per estimate
 
 @dataclass(frozen=True)
 class RewriteTimes:
-    """Estimated milliseconds of the original and the modified graph, on one thread of a board."""
+    """Estimated milliseconds of the original and the modified graph, on one thread of a board;
+    `half_ms`: of the original in half precision, by the cost model, if the board computes in it."""
 
     board: str
     before_ms: float
     after_ms: float
+    half_ms: float | None = None
 
 
 def model_and_output(model: str | None, output: str | None, what: str) -> tuple[Path, Path]:
@@ -131,7 +133,26 @@ def times_of(before: Graph, after: Graph, board: str) -> RewriteTimes | None:
         estimate_bundle(_compile_to_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
         for graph in (before, after)
     )
-    return RewriteTimes(profile.name, was, now)
+    share = half_share(before, profile)
+    return RewriteTimes(profile.name, was, now, None if share is None else was * share)
+
+
+def half_share(graph: Graph, board: BoardProfile) -> float | None:
+    """The cost of a float graph in half precision, relative to f32, on one thread of a board; None
+    if the board does not compute in it."""
+    from edgekit.host.compiler.costs.model import CostModel
+    from edgekit.host.compiler.transforms.passes.half import to_half
+    from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+
+    if not board.computes_half:
+        return None
+    exact, _ = run_passes(graph)
+    model = CostModel.of(board)
+    half, full = (
+        sum(model.cost(made, node) for node in made.nodes)
+        for made in (to_half(exact, threads=1), exact)
+    )
+    return half / full if full else None
 
 
 def fields_of(path: Path, file: Path, report: PruneReport | QuantizeReport) -> dict[str, object]:
@@ -179,6 +200,11 @@ def _show_times(times: RewriteTimes | None) -> None:
     print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
     if times.after_ms >= times.before_ms:
         warn(f"expected a faster model on {times.board}, found no gain; keep the original")
+    elif times.half_ms is not None and times.after_ms >= times.half_ms:
+        warn(
+            f"expected a model faster than half precision on {times.board}, found about "
+            f"{milliseconds(times.half_ms)} ms for the original with --precision auto"
+        )
 
 
 def _compile_to_bundle(graph: Graph, board: BoardProfile) -> Bundle:
