@@ -61,6 +61,7 @@ STRIP_PARTIAL_BYTES = 192  # of scratch per piece: two vectors of sums, and thei
 SPMM_PANEL = 256  # maximum columns of a panel
 SPMM_COLUMNS, SPMM_COLUMNS_OF_16 = 192, 96  # best panel width of a core; of one with 16 lanes
 SPARSE_WINDOW_SCRATCH = 32768  # floats for a band's input, and for its sums
+SPARSE_I8_COPIES = 32768  # bytes of copied windows of 8-bit images
 
 # Products with outliers
 OUTLIER_PADDING = 16  # float parts are padded to a multiple of this many channels

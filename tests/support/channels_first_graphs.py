@@ -119,7 +119,7 @@ def pruned(rng: Rng) -> Case:
 
 def pruned_i8(rng: Rng, dtype: DType) -> Case:
     """Quantized layers with weights of any density, including -128, windows with too few columns,
-    and empty rows; over rows or images."""
+    and empty rows; over rows, pixels or windows with every kind of border."""
     n, k = pick(rng, (*_CHANNELS, 200)), pick(rng, (*_CHANNELS, 63, 64, 130, 300, 900))
     info = np.iinfo(dtype.numpy)
     quantized = rng.integers(-128 if dtype is DType.I8 else -127, 128, (n, k))
@@ -134,7 +134,15 @@ def pruned_i8(rng: Rng, dtype: DType) -> Case:
     bias = constant(rng.integers(-9999, 9999, n), DType.I32) if rng.random() < 0.7 else None
     shape: tuple[int, ...] = (pick(rng, (1, 1, 2, 13)), k)
     op: Operator = ops.PrunedFullyConnected(activation=_activation(rng))
-    if rng.random() < 0.4:
+    kind = rng.random()
+    if kind < 0.3:
+        kernel, stride, dilation, padding, h, w = _window(rng)
+        taps = kernel[0] * kernel[1]
+        c = max(k // taps, 1)
+        quantized = np.resize(quantized, (n, *kernel, c))
+        shape = (pick(rng, (1, 2)), min(h, 20), min(w, 20), c)
+        op = ops.PrunedConv2D(stride, dilation, padding, _activation(rng))
+    elif kind < 0.6:
         shape = (pick(rng, (1, 2)), pick(rng, (1, 3, 11)), pick(rng, (1, 2, 7)), k)
         op, quantized = ops.PrunedConv2D(activation=_activation(rng)), quantized.reshape(n, 1, 1, k)
     w = constant(quantized + weights_zero, dtype, quant(scales, weights_zero))

@@ -1,6 +1,6 @@
 /* Pruned 8-bit layers. Compile-time parameters: NAME, EK_SIMD, ROWS (outputs per strip, 8), WINDOW
- * (inputs per group, 64), SLOTS (per group: 4 or 8), TX (int8_t or uint8_t, of x and y), and
- * optionally ROUND_ONCE (fully connected layers).
+ * (inputs per group, 64), SLOTS (per group: 4 or 8), TX (int8_t or uint8_t, of x and y), COPIED (1:
+ * windows of an image are copied, row by row), and optionally ROUND_ONCE (fully connected layers).
  *
  * Inputs are selected from registers by byte table lookups, so a weight costs one byte for its
  * column and no load of x. Tasks are points x pieces of the strips; a strip of weights stays in L1
@@ -182,14 +182,67 @@ EK_INLINE void one_strip(const layer *l, long strip, const int8_t *x, TX *y) {
         y[order[r]] = (TX)values[r];
 }
 
+#if COPIED
+typedef struct {
+    _Alignas(64) int8_t windows[EK_SPARSE_I8_COPIES];
+    long first; /* point of the first window; -1: none is copied */
+} copies;
+
+/* `taps` adjacent pixels of a line from column ix on; those outside of it are padding. */
+EK_INLINE int8_t *copy_taps(const layer *l, const int8_t *line, long ix, long taps, int8_t *to) {
+    const long size = l->win.c, width = line ? l->win.w : 0;
+    const long begin = ek_min(ek_max(-ix, 0), taps), end = ek_min(ek_max(width - ix, begin), taps);
+    memset(to, l->x_zero, (size_t)(begin * size));
+    if (end > begin)
+        memcpy(to + begin * size, line + (ix + begin) * size, (size_t)((end - begin) * size));
+    memset(to + end * size, l->x_zero, (size_t)((taps - end) * size));
+    return to + taps * size;
+}
+
+static void copy_windows(const layer *l, long point, long end, int8_t *to) {
+    const ek_window *g = &l->win;
+    const long taps = g->dw == 1 ? g->kw : 1, line = (long)g->w * g->c;
+    for (; point < end; point++) {
+        const long row = point / g->ow, ox = point - row * g->ow;
+        const long image = row / g->oh, oy = row - image * g->oh;
+        for (long ky = 0; ky < g->kh; ky++) {
+            const long iy = oy * g->sh + ky * g->dh - g->top;
+            const int8_t *x = (const int8_t *)l->x + (image * g->h + iy) * line;
+            for (long kx = 0; kx < g->kw; kx += taps)
+                to = copy_taps(l, iy >= 0 && iy < g->h ? x : NULL,
+                               ox * g->sw + kx * g->dw - g->left, taps, to);
+        }
+    }
+}
+
+EK_INLINE const int8_t *rows_of(const layer *l, long point, long end, copies *made) {
+    if (made->first != point)
+        copy_windows(l, point, end, made->windows);
+    made->first = point;
+    return made->windows;
+}
+#else
+typedef struct {
+    long first;
+} copies;
+
+EK_INLINE const int8_t *rows_of(const layer *l, long point, long end, copies *made) {
+    (void)end, (void)made;
+    return (const int8_t *)l->x + point * l->cols;
+}
+#endif
+
 void NAME(const void *args, long begin, long end) {
     const layer *l = args;
+    copies made;
+    made.first = -1;
     for (long t = begin; t < end; t++) {
         const long piece = t % l->pieces, from = t / l->pieces * l->block;
         const long to = ek_min(from + l->block, l->points);
+        const int8_t *rows = rows_of(l, from, to, &made);
         for (long s = l->cut[piece]; s < (long)l->cut[piece + 1]; s++)
             for (long p = from; p < to; p++) {
-                const int8_t *x = (const int8_t *)l->x + p * l->cols;
+                const int8_t *x = rows + (p - from) * l->cols;
                 TX *y = (TX *)l->y + p * l->pitch;
                 if (l->cols >= WINDOW) {
                     one_strip(l, s, x, y);

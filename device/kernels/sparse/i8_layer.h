@@ -1,4 +1,5 @@
-/* Pruned layers on 8-bit quantized values: rows of x times the nonzero weights. */
+/* Pruned layers on 8-bit quantized values: rows of x, or windows of an image, times the nonzero
+ * weights. */
 #ifndef EK_SPARSE_I8_H
 #define EK_SPARSE_I8_H
 #include "../kernel.h"
@@ -20,5 +21,7 @@ typedef struct {
     long pitch; /* elements between consecutive points of y */
     const void *x;
     void *y;
+    ek_window win; /* COPIED: cols are the window of a point of y */
+    int x_zero;    /* in its padding */
 } ek_sparse_i8_args;
 #endif

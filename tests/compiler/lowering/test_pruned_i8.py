@@ -96,13 +96,13 @@ def _of_window(graph: Graph) -> Graph:
         (_layer(0.2, zero=3), _table(0.1), _LOCAL),
         (_layer(0.2), _table(0.1, KERNELS), _LOCAL),
         (_layer(0.2, (1, 2048), 2000), _table(0.1), load_profile("nna1")),
-        (_of_window(_layer(0.2, (1, 3, 5, 60))), _table(0.1), _LOCAL),
+        (_of_window(_layer(0.2, (1, 3, 5, 4000))), _table(0.1), _LOCAL),
         (_layer(0.2, (1, 66000), 8), _table(0.1), _LOCAL),
         (_layer(0.1, (1, 700), 700), layout_table_of(load_profile("a53")), load_profile("a53")),
     ],
     ids=[
-        "dense", "weights' zero point", "not measured", "an NNA", "a window", "too many inputs",
-        "weights in the cache",
+        "dense", "weights' zero point", "not measured", "an NNA", "too large a window",
+        "too many inputs", "weights in the cache",
     ],
 )  # fmt: skip
 def test_others_stay(graph, table, board):
@@ -117,11 +117,19 @@ def test_boards_take_layers_of_few_weights_and_leave_others(board):
     assert _chosen(_layer(0.4, (64, 256), 256), table, board) == "fully_connected"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 600), (1, 5, 7, 150)])
-def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, shape):
-    graph = _layer(0.2, shape)
+_LAYERS = {
+    "row": _layer(0.2, (1, 600)),
+    "pixels": _layer(0.2, (1, 5, 7, 150)),
+    "windows": _of_window(_layer(0.2, (1, 9, 7, 50), 60)),
+    "many inputs": _of_window(_layer(0.2, (1, 3, 4, 700), 60)),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("graph", _LAYERS.values(), ids=_LAYERS)
+def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, graph):
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
+    assert after.nodes[0].op.kind.startswith("pruned")
     inputs = inputs_of(graph)
     made = run_here(build(after, _LOCAL, tmp_path / "sparse", threads=threads), inputs, threads)
     check(graph, made, inputs)

@@ -134,7 +134,7 @@ class Conv2D(Operator):
 
 @dataclass(frozen=True)
 class PrunedConv2D(Conv2D):
-    """Sparse 1x1 Conv2D with 8-bit quantization; `rule` names the reason for choosing it."""
+    """Sparse Conv2D with 8-bit quantization; `rule` names the reason for choosing it."""
 
     kind: ClassVar[str] = "pruned_conv2d"
     skips_zeros = True
@@ -146,7 +146,6 @@ class PrunedConv2D(Conv2D):
         x, w = _image_and_weights(ins)
         need_dtype(x, (DType.I8, DType.U8), "input")
         need_dtype(w, (x.dtype,), "weights")
-        need_shape(w, (w.shape[0], 1, 1, w.shape[3]), "weights")
         return super().infer(ins)
 
 

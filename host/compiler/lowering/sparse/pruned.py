@@ -99,7 +99,9 @@ def _prune_if_cheaper(
     rule = f"{sparse:.0f} {table.unit}, {layer.dense:.0f} dense, {source}"
     op = node.op
     if isinstance(op, ops.Conv2D):
-        made: Operator = ops.PrunedConv2D(activation=op.activation, rule=rule)
+        made: Operator = ops.PrunedConv2D(
+            op.stride, op.dilation, op.padding, op.activation, rule=rule
+        )
     elif layer.dtype == "f32":
         strip_form = pruned_form(op, layer.weights, board, strips)
         made = dataclasses.replace(strip_form, rule=f"{rule}; {strip_form.rule}")
@@ -135,7 +137,7 @@ def pruned_i8(
     if weights is None:
         return None
     x = graph.tensors[node.inputs[0] or ""]
-    points = x.elements // weights.shape[1]
+    points = graph.tensors[node.outputs[0]].elements // len(weights)
     dense, sparse = (
         table.cost(name, quantized_work(weights, points, name == I8_KERNELS[1], board.isa.vl))
         for name in I8_KERNELS
@@ -154,7 +156,7 @@ def why_dense_i8(graph: Graph, node: Node, board: BoardProfile) -> str:
         return ""
     if 2 * np.count_nonzero(weights) > weights.size:
         return "fewer than half of its weights are zero"
-    points = graph.tensors[node.inputs[0] or ""].elements // weights.shape[1]
+    points = graph.tensors[node.outputs[0]].elements // len(weights)
     if points == 1 and _stay_in_cache(graph, board):
         return "the model's constants stay in the cache, where dense is faster"
     return ""

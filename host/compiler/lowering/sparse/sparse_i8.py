@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.device.runtime.kernel_facts import SPARSE_I8_COPIES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.quantization import (
@@ -18,7 +19,7 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
-from edgekit.host.compiler.lowering.common.window import bias_vector
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
@@ -31,6 +32,7 @@ _NEAR = 0.25  # cost of a byte from L1 relative to one from memory
 _MOST_COLUMNS = (1 << 16) + WINDOW - 1  # the start of a window is stored in 16 bits
 _MOST_PIECES = 32
 _BLOCK_BYTES = 8192  # input bytes per task, which stay in L1 along with a strip
+_COPIED_BYTES = 16384  # the same of copied windows, whose weights are read again for each task
 _ROWS = np.arange(STRIP_ROWS)
 _I32 = np.dtype(np.int32)
 
@@ -63,27 +65,35 @@ class QuantizedStrips:
 
 
 def prunable_i8_weights(graph: Graph, node: Node) -> Array | None:
-    """The s8 weights [n, k] of a quantized dense layer or 1x1 convolution, less their zero point.
+    """The s8 weights [n, k] of a quantized dense layer or convolution, less their zero point.
 
     Returns None for other operators, and for weights that are not constant, do not fit s8, or have
-    more columns than a window start can address.
+    more columns than a window start can address or copies of windows can hold.
     """
-    if not _is_of_points(graph, node):
+    if not _is_layer(node):
         return None
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     types = (x.dtype, w.dtype, graph.tensors[node.outputs[0]].dtype)
     if types not in ((DType.I8,) * 3, (DType.U8,) * 3) or w.data is None or x.data is not None:
         return None
     signed, zero = signed_weights(w.data.reshape(len(w.data), -1), zero_of_rows(w))
-    return None if zero.any() or signed.shape[1] > _MOST_COLUMNS else signed
+    most = _MOST_COLUMNS if copied_window(graph, node) is None else SPARSE_I8_COPIES
+    return None if zero.any() or signed.shape[1] > most else signed
 
 
-def _is_of_points(graph: Graph, node: Node) -> bool:
-    if isinstance(node.op, ops.FullyConnected):
-        return node.op.epilogue is None
-    if not isinstance(node.op, ops.Conv2D) or node.op.stride != (1, 1) or node.op.padding.any:
+def _is_layer(node: Node) -> bool:
+    if not isinstance(node.op, ops.FullyConnected | ops.Conv2D) or node.op.epilogue is not None:
         return False
-    return len(node.inputs) < 4 and graph.tensors[node.inputs[1] or ""].shape[1:3] == (1, 1)
+    return isinstance(node.op, ops.FullyConnected) or len(node.inputs) < 4
+
+
+def copied_window(graph: Graph, node: Node) -> Window | None:
+    """The window of a convolution whose inputs per point are not adjacent in x, else None."""
+    if not isinstance(node.op, ops.Conv2D):
+        return None
+    x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], node.outputs[0]))
+    window = window_of(node.op, x, w, y)
+    return None if window.pointwise else window
 
 
 def quantized_strips(weights: Array, isa: Isa) -> QuantizedStrips:
@@ -169,18 +179,22 @@ def lower_sparse_i8(ctx: Context, node: Node) -> list[KernelCall]:
     dense = isinstance(node.op, ops.FullyConnected)
     macros: dict[str, str | int] = {"ROWS": STRIP_ROWS, "WINDOW": WINDOW}
     macros |= {"SLOTS": strips.slots, "TX": C_TYPES[x.dtype]}
-    macros |= {"ROUND_ONCE": 1} if dense else {}
+    window = copied_window(ctx.graph, node)
+    macros |= {"COPIED": int(window is not None)} | ({"ROUND_ONCE": 1} if dense else {})
     kernel = ctx.kernel(
-        f"sparse_{x.dtype.value}_{'dense' if dense else 'conv'}_{strips.slots}",
+        f"sparse_{x.dtype.value}_{_kind(dense, window)}_{strips.slots}",
         "sparse/i8_layer.c",
         "sparse/i8_layer.h",
         "ek_sparse_i8_args",
         **macros,
     )
-    points = x.elements // k
+    points = y.elements // rows
     # Threads take different points, since outputs of one point share cache lines of y.
-    block = max(min(_BLOCK_BYTES // k, math.ceil(points / ctx.threads)), 1)
-    cut = strips.pieces(_MOST_PIECES)
+    held = _BLOCK_BYTES if window is None else _COPIED_BYTES
+    block = max(min(held // k, math.ceil(points / ctx.threads)), 1)
+    # Windows are copied once per thread that has pieces of their task.
+    whole = window is not None and math.ceil(points / block) >= ctx.threads
+    cut = strips.pieces(1 if whole else _MOST_PIECES)
     low, high = activation_range(node.op.activation, y)
     fields: dict[str, Field] = {
         "rows": rows,
@@ -201,7 +215,13 @@ def lower_sparse_i8(ctx: Context, node: Node) -> list[KernelCall]:
         "x": Value(x.name),
         "y": Value(y.name),
     }
+    if window is not None:
+        fields |= {"win": window.fields, "x_zero": zero_point_of(x)}
     return [KernelCall(kernel, fields, (len(cut) - 1) * math.ceil(points / block))]
+
+
+def _kind(dense: bool, window: Window | None) -> str:
+    return "dense" if dense else "conv" if window is None else "window"
 
 
 def _epilogue_fields(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:
