@@ -242,10 +242,34 @@ static int is_far(product p) {
     return EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
 }
 
-/* Whether B is packed in strips, since panels in place come from beyond the last cache. */
+/* Whether several row tiles read several panels of floats of a B larger than half of L1. */
+static int shares_rows(shape s, product p) {
+    int several = p.m > s.mr && p.n > s.nr && !is_transposed(s);
+    return EK_F32_PACK_ROWS && p.f32 && several && 4 * p.k * p.n > EK_L1_BYTES / 2;
+}
+
+/* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
+static int64_t depth_in_place(shape s, product p) {
+    int64_t distance = 4 * p.n, apart = least(distance & -distance, RULE_PAGE), row = 4 * s.nr;
+    int64_t lines = apart >= RULE_LINE ? round_up(row, RULE_LINE) : row + RULE_UNALIGNED;
+    return EK_L1_BYTES / 2 / most(lines, apart);
+}
+
+/* Whether panels in place share so few sets of L1 that they had to be too short. */
+static int is_crowded(shape s, product p) {
+    return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p);
+}
+
+/* Whether B is packed in strips, since panels in place come from beyond the last cache, or share
+ * sets and come from beyond L2. */
 static int packs_strips_of_floats(shape s, product p, int threads) {
+    if (!p.f32 || p.b_packed || threads > 1)
+        return 0;
     int several = p.n > s.nr && !is_transposed(s);
-    return p.f32 && !p.b_packed && threads < 2 && several && is_far(p) && p.m >= EK_F32_STRIP_ROWS;
+    if (several && is_far(p) && p.m >= EK_F32_STRIP_ROWS)
+        return 1;
+    int is_near = 4 * p.k * p.n >= EK_L2_BYTES && shares_rows(s, p);
+    return is_near && !EK_F32_IN_ORDER && is_crowded(s, p);
 }
 
 /* Whether the tile of cores in order is a candidate. */
@@ -277,19 +301,6 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     return best;
 }
 
-/* Whether several row tiles read several panels of floats of a B larger than half of L1. */
-static int shares_rows(shape s, product p) {
-    int several = p.m > s.mr && p.n > s.nr && !is_transposed(s);
-    return EK_F32_PACK_ROWS && p.f32 && several && 4 * p.k * p.n > EK_L1_BYTES / 2;
-}
-
-/* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
-static int64_t depth_in_place(shape s, product p) {
-    int64_t distance = 4 * p.n, apart = least(distance & -distance, RULE_PAGE), row = 4 * s.nr;
-    int64_t lines = apart >= RULE_LINE ? round_up(row, RULE_LINE) : row + RULE_UNALIGNED;
-    return EK_L1_BYTES / 2 / most(lines, apart);
-}
-
 /* Whether enough row tiles use a B of floats that is too large for its cache. */
 static int packs_floats(shape s, product p) {
     int64_t rows = parts(p.m, s.mr), bytes = 4 * p.k * p.n, many = EK_F32_PACK_ROWS;
@@ -297,7 +308,7 @@ static int packs_floats(shape s, product p) {
         return 1;
     if (!shares_rows(s, p))
         return 0;
-    if (least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p))
+    if (is_crowded(s, p))
         return rows >= many && bytes > EK_L1_BYTES;
     return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
@@ -328,7 +339,10 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int flat = strips && EK_F32_LINE_TILE && k > RULE_STRIP_DEPTH, few = m <= RULE_FLAT_ROWS;
     if (own)
         depth = least(depth, RULE_ROWS_DEPTH * (k > 2 * RULE_ROWS_DEPTH ? 1 : 2));
-    if (strips)
+    int crowded = strips && is_crowded(s, p);
+    if (crowded)
+        depth = least(depth, RULE_ROWS_DEPTH);
+    else if (strips)
         depth = least(depth, flat && few ? RULE_FLAT_DEPTH : RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
         depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
@@ -342,7 +356,9 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     if (own)
         most_columns = most(strip_columns(kc, 0, 0), RULE_STRIP_COLUMNS);
-    if (strips)
+    if (crowded)
+        most_columns = round_up(RULE_PAGE / 2 / 4, s.nr);
+    else if (strips)
         most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     return (ek_gemm_method){

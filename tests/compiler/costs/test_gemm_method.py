@@ -330,3 +330,20 @@ def test_rows_of_b_that_share_cache_sets_are_packed():
 def test_cores_in_order_have_a_tile_of_their_own(name, shape, threads, taken):
     found = analytic_method(load_board(name), shape, threads=threads)
     assert ((found.mr, found.nr, found.pack_b) == (8, 8, True)) == taken
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "threads", "blocks"),
+    [
+        ("rpi5", GemmShape(16, 256, 1024), 1, (128, 528)),  # beyond L2
+        ("rpi5", GemmShape(8, 512, 1024), 1, (128, 528)),  # beyond L3
+        ("rpi4", GemmShape(8, 512, 1024), 1, (128, 512)),
+        ("rpi5", GemmShape(16, 256, 1000), 1, None),  # rows that share no cache sets
+        ("rpi5", GemmShape(16, 128, 512), 1, None),  # in L2
+        ("rpi5", GemmShape(4, 256, 1024), 1, None),  # a single row of tiles
+        ("rpi5", GemmShape(16, 256, 1024), 2, None),
+    ],
+)
+def test_rows_that_share_cache_sets_are_packed_in_wide_flat_strips(name, shape, threads, blocks):
+    found = analytic_method(load_board(name), shape, threads=threads)
+    assert ((found.kc, found.nc) if found.pack_b else None) == blocks

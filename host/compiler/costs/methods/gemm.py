@@ -26,16 +26,18 @@ from edgekit.host.compiler.costs.methods.rule import (
     STREAMS,
     STRIP_COLUMNS,
     STRIP_DEPTH,
-    UNALIGNED,
     WIDE,
 )
 from edgekit.host.compiler.costs.methods.tile_cost import (
     copies_panels,
+    depth_in_place,
     in_order_tile,
+    is_crowded,
     may_be_transposed,
     parts,
     reads_rows,
     round_up,
+    shares_rows,
     tile_cost,
 )
 from edgekit.kb.features import GemmShape, Packed
@@ -131,7 +133,7 @@ def analytic_method(
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
        half of L1 and several row tiles read several panels of it in place, a panel of floats fills
-       at most half of the lines of L1 that rows so far apart can occupy (`_depth_in_place`), but is
+       at most half of the lines of L1 that rows so far apart can occupy (`depth_in_place`), but is
        at least 64 deep.
        mc: mc x kc fills half of L2. nc: kc x nc fills half of L3 (Low et al., "Analytical Modeling
        Is Enough for High-Performance BLIS", TOMS 2016), for bytes half of L2, since data packed on
@@ -145,15 +147,17 @@ def analytic_method(
        beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
        panels, A has 8 rows (6 with an `in_order_tile`, 1 with `packs_all` and four lanes), and
        there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
-       are at most 320 deep. The tile of cores in order, which is then taken, always packs such
-       strips, at most 128 deep, or 256 if that is all of k, and mc x kc of A fill a sixteenth of
-       L2. On others in order, tiles are one line wide and, for a larger k, strips at most 96 deep,
-       in 3/8 of L2 for up to 64 rows, else in half of L3. If a core is slow at reading f32 panels
-       from separate rows (`reads_rows`) and B is larger than half of L2, panels are at most 128
-       deep; at most 32, the number of rows that the prefetcher follows, if at most 3 tiles share
-       them and B is larger than L2. If B is large and A has enough rows (`copies_panels`), each
-       panel is packed right before it is multiplied, and fills 3/4 of L1: nc is one panel, or four
-       for each of several threads.
+       are at most 320 deep. On a core with `pack_rows` whose panels in place had to be less than 64
+       deep, strips are half a page wide and at most 128 deep, and pay from the size of L2 on if
+       several row tiles use them, except on cores with an `in_order_tile`. The tile of cores in
+       order, which is then taken, always packs such strips, at most 128 deep, or 256 if that is all
+       of k, and mc x kc of A fill a sixteenth of L2. On others in order, tiles are one line wide
+       and, for a larger k, strips at most 96 deep, in 3/8 of L2 for up to 64 rows, else in half of
+       L3. If a core is slow at reading f32 panels from separate rows (`reads_rows`) and B is larger
+       than half of L2, panels are at most 128 deep; at most 32, the number of rows that the
+       prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is large and
+       A has enough rows (`copies_panels`), each panel is packed right before it is multiplied, and
+       fills 3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -245,10 +249,13 @@ def method_of_tile(
     flat = strips and board.in_order and k > STRIP_DEPTH
     if own:
         depth = min(depth, ROWS_DEPTH if k > 2 * ROWS_DEPTH else 2 * ROWS_DEPTH)
-    if strips:
+    crowded = strips and is_crowded(board, nr, shape)
+    if crowded:
+        depth = min(depth, ROWS_DEPTH)
+    elif strips:
         depth = min(depth, FLAT_DEPTH if flat and m <= FLAT_ROWS else STRIP_DEPTH)
-    if not pack_b and packed != "b" and _shares_rows(board, mr, nr, shape):
-        depth = min(depth, max(_depth_in_place(board, nr, n), LEAST_DEPTH))
+    if not pack_b and packed != "b" and shares_rows(board, mr, nr, shape):
+        depth = min(depth, max(depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
     mc = _equal_parts(m, caches.l2 // (16 if own else 2) // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
@@ -257,7 +264,9 @@ def method_of_tile(
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     if own:
         nc = _equal_parts(n, max(caches.l2 // 4 // (kc * size), STRIP_COLUMNS), nr)
-    if strips:
+    if crowded:
+        nc = _equal_parts(n, round_up(PAGE // 2 // size, nr), nr)
+    elif strips:
         bytes_at_once = caches.l2 // 4
         if flat:
             bytes_at_once = caches.l2 * 3 // 8 if m <= FLAT_ROWS else caches.l3 // 2
@@ -274,10 +283,10 @@ def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bo
     rows, size = parts(shape.m, mr), shape.k * shape.n * BYTES["f32"]
     if rows >= PACK_ROWS and size > caches_of(board).l2:
         return True
-    if not _shares_rows(board, mr, nr, shape):
+    if not shares_rows(board, mr, nr, shape):
         return False
     least, l1 = (board.costs or board.isa.costs).pack_rows, board.l1d_bytes
-    if min(shape.k, LEAST_DEPTH) > _depth_in_place(board, nr, shape.n):
+    if is_crowded(board, nr, shape):
         return rows >= least and size > l1
     return rows >= (2 if size > l1 else MANY_PASSES) * least
 
@@ -291,11 +300,17 @@ def _packs_strips_of_floats(
     packed: Packed,
 ) -> bool:
     """True if B comes from beyond the last cache. Panels in place are then columns of lines that no
-    prefetcher follows, so packing pays even for one row of tiles."""
+    prefetcher follows, so packing pays even for one row of tiles; for several it does from beyond
+    L2 if they share cache sets."""
     if dtype != "f32" or packed == "b" or threads > 1:
         return False
     several = shape.n > tile[1] and tile[1] % board.isa.vl == 0
-    return several and _is_far(board, shape, dtype) and shape.m >= strip_rows(board)
+    if several and _is_far(board, shape, dtype) and shape.m >= strip_rows(board):
+        return True
+    near = shape.k * shape.n * BYTES[dtype] >= caches_of(board).l2 and shares_rows(
+        board, *tile, shape
+    )
+    return near and not in_order_tile(board, dtype) and is_crowded(board, tile[1], shape)
 
 
 def _is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
@@ -313,26 +328,6 @@ def strip_rows(board: BoardProfile) -> int:
 def far_bytes(board: BoardProfile) -> int:
     """Bytes from which B is beyond the last cache; 0: no limit was measured on such cores."""
     return 0 if board.arch == "x86_64" else last_cache(board) * 15 // 16
-
-
-def _shares_rows(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
-    """True if several row tiles read several panels of floats of a B larger than half of L1, on a
-    core with `pack_rows`."""
-    several = shape.m > mr and shape.n > nr and nr % board.isa.vl == 0
-    large = shape.k * shape.n * BYTES["f32"] > board.l1d_bytes // 2
-    return several and large and (board.costs or board.isa.costs).pack_rows > 0
-
-
-def _depth_in_place(board: BoardProfile, nr: int, n: int) -> int:
-    """The k up to which a panel of floats in place fills half of the lines of L1 that it can use.
-
-    Rows that are a multiple of a power of two of bytes apart share cache sets. Other rows begin
-    anywhere in a line, so that they occupy part of another one.
-    """
-    distance, row = n * BYTES["f32"], nr * BYTES["f32"]
-    apart = min(distance & -distance, PAGE)
-    lines = round_up(row, LINE) if apart >= LINE else row + UNALIGNED
-    return board.l1d_bytes // 2 // max(lines, apart)
 
 
 def _select_split(

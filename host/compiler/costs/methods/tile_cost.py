@@ -11,6 +11,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     FOLLOWED,
     GROUP,
     IN_ORDER_ROWS,
+    LEAST_DEPTH,
     LINE,
     LONG_VECTORS,
     PAGE,
@@ -26,6 +27,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     TRANSPOSED_AT_ONCE,
     TRANSPOSED_COLUMNS,
     TRANSPOSED_FLOATS,
+    UNALIGNED,
     WAYS,
     WIDE_VECTORS,
 )
@@ -182,6 +184,33 @@ def reads_rows(
         and tile[1] % board.isa.vl == 0
         and _passes_count(shape)
     )
+
+
+def shares_rows(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
+    """True if several row tiles read several panels of floats of a B larger than half of L1, on a
+    core with `pack_rows`."""
+    several = shape.m > mr and shape.n > nr and nr % board.isa.vl == 0
+    large = shape.k * shape.n * BYTES["f32"] > board.l1d_bytes // 2
+    return several and large and (board.costs or board.isa.costs).pack_rows > 0
+
+
+def is_crowded(board: BoardProfile, nr: int, shape: GemmShape) -> bool:
+    """True if panels of floats in place share so few sets of L1 that they had to be too short, on a
+    core with `pack_rows`."""
+    pays = (board.costs or board.isa.costs).pack_rows > 0
+    return pays and min(shape.k, LEAST_DEPTH) > depth_in_place(board, nr, shape.n)
+
+
+def depth_in_place(board: BoardProfile, nr: int, n: int) -> int:
+    """The k up to which a panel of floats in place fills half of the lines of L1 that it can use.
+
+    Rows that are a multiple of a power of two of bytes apart share cache sets. Other rows begin
+    anywhere in a line, so that they occupy part of another one.
+    """
+    distance, row = n * BYTES["f32"], nr * BYTES["f32"]
+    apart = min(distance & -distance, PAGE)
+    lines = round_up(row, LINE) if apart >= LINE else row + UNALIGNED
+    return board.l1d_bytes // 2 // max(lines, apart)
 
 
 def copies_panels(
