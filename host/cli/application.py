@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import ApplicationState
 
-_TEMPLATES = ("camera", "microphone", "search", "serve", "wyoming")
+_TEMPLATES = ("camera", "microphone", "search", "serve", "watch", "wyoming")
+_PARTS = {"watch": ("serve/pictures.py", "serve/sounds.py")}  # of other templates
 _OF_KERNELS = "search"  # needs a release of kernels instead of a model
 
 
@@ -106,17 +107,19 @@ def new(
             f"expected a template ({', '.join(_TEMPLATES)}), found {template or 'none'}"
         )
     target = folder or Path(template)
-    source = files("edgekit.device") / "templates" / template
-    written = sorted(path.name for path in source.iterdir() if path.is_file())
+    source = files("edgekit.device") / "templates"
+    own = (path for path in (source / template).iterdir() if path.is_file())
+    parts = (source / part for part in _PARTS.get(template, ()))
+    written = {path.name: path for path in sorted((*own, *parts), key=lambda path: path.name)}
     if there := [name for name in written if (target / name).exists()]:
         raise InputError(
             f"{target / there[0]}: expected no such file, found one; name another folder"
         )
     target.mkdir(parents=True, exist_ok=True)
-    for name in written:
-        atomic_write(target / name, (source / name).read_bytes())
+    for name, path in written.items():
+        atomic_write(target / name, path.read_bytes())
     if as_json:
-        document = {"template": template, "folder": str(target), "files": written}
+        document = {"template": template, "folder": str(target), "files": [*written]}
         emit({"schema": "edgekit.app.new/1", **document})
         return
     print(f"written  {', '.join(str(target / name) for name in written)}")

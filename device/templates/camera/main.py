@@ -17,6 +17,7 @@ FFMPEG = (
     "ffmpeg -loglevel error -f v4l2 -i {device} -pix_fmt rgb24 -f rawvideo "
     "-vf scale={width}:{height} -"
 )
+PACKAGES = {"ffmpeg": "ffmpeg"}  # of Debian, by program
 LEAST = 0.02  # share of the pixels that counts
 
 
@@ -25,9 +26,9 @@ def started(command):
         return subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE)
     except OSError as error:
         program = command.split()[0]
-        sys.exit(
-            f"expected to run {program}, found: {error.strerror}; install it, or use --command"
-        )
+        package = PACKAGES.get(program, "")
+        way = f"apt-get install {package}" if package else "install it"
+        sys.exit(f"expected to run {program}, found: {error.strerror}; {way}, or use --command")
 
 
 def pictures(command, size):

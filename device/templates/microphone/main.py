@@ -19,6 +19,7 @@ import edgekit_runtime
 import features
 
 ARECORD = f"arecord -q -t raw -f S16_LE -r {features.RATE} -c 1"
+PACKAGES = {"arecord": "alsa-utils"}  # of Debian, by program
 PAUSE = 100  # frames of 10 ms to skip after a wake word
 
 
@@ -27,9 +28,9 @@ def started(command):
         return subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE)
     except OSError as error:
         program = command.split()[0]
-        sys.exit(
-            f"expected to run {program}, found: {error.strerror}; install it, or use --command"
-        )
+        package = PACKAGES.get(program, "")
+        way = f"apt-get install {package}" if package else "install it"
+        sys.exit(f"expected to run {program}, found: {error.strerror}; {way}, or use --command")
 
 
 def microphone(command):
