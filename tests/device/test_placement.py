@@ -14,9 +14,10 @@ import pytest
 
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters
 from edgekit.device.runtime.agent.manifest import parse_manifest
-from edgekit.device.runtime.agent.placement import Placement, on_cores, place
+from edgekit.device.runtime.agent.placement import Placement, place
 from edgekit.device.runtime.agent.specs import PlacementRequest, PlacementSpec
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.pools import on_cores
 from edgekit.host.deploy.bundle import Bundle
 from tests.device.test_clusters import k1
 from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board
@@ -170,7 +171,7 @@ def test_a_thread_on_each_cluster_for_the_queues_of_a_schedule(tmp_path: Path) -
 _THREADS = """
 import json, os, sys
 from pathlib import Path
-from edgekit.device.runtime.agent.placement import on_cores
+from edgekit.device.runtime.pools import on_cores
 from edgekit.device.runtime.shared_library import open_library, start_pool
 
 everywhere, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ import pytest
 _START = """
 import ctypes, json, os, sys, threading
 from pathlib import Path
-from edgekit.device.runtime.application.pools import close_library, leave_pool, share_pool
+from edgekit.device.runtime.pools import close_library, leave_pool, share_pool
 from edgekit.device.runtime.shared_library import open_library
 
 one, two = (open_library(Path(name)) for name in sys.argv[1:])
@@ -43,6 +43,21 @@ if os.fork() == 0:
     say(threads(), own is pools[0])
     os._exit(0)
 os.wait()
+"""
+_PRODUCTS = """
+from edgekit.device.runtime.pools import LibraryPools
+cores = tuple(os.sched_getaffinity(0))[:1]
+model, products = share_pool(one, 3, cores), LibraryPools(two)
+say(products.address(3) == model.address, products.address(1), threads())
+leave_pool(model)
+say(threads())
+products.leave()
+say(threads())
+os.sched_setaffinity(0, cores)  # a pool of before would leave these cores
+pinned = LibraryPools(one)
+elsewhere = products.address(3)
+os.sched_setaffinity(0, range(1024))
+say(pinned.address(3) == elsewhere)
 """
 _AT_ONCE = """
 from collections import Counter
@@ -82,9 +97,10 @@ def _said(tmp_path: Path, program: str) -> list[list[int]]:
     [
         (_SHARED, [[3], [3, 3], [1, False]]),
         (_OTHERS, [[6, 3], [3, False]]),
+        (_PRODUCTS, [[True, None, 3], [3], [1], [False]]),
         (_AT_ONCE, [[0]]),
     ],
-    ids=["shared", "others", "at once"],
+    ids=["shared", "others", "products", "at once"],
 )
 def test_models_of_a_process_share_threads(
     tmp_path: Path, program: str, said: list[list[int]]

@@ -13,6 +13,7 @@
 #include "ek.h"
 #include "follow.h"
 #include "integrity.h"
+#include "pools.h"
 #include "release_files.h"
 
 enum { PATH = 4096, TEXT = 512 };
@@ -58,6 +59,25 @@ static int find_interface(void *library, const ek_kernels_interface **call, cons
     return EK_DONE;
 }
 
+static void *take(void *library, int threads, ek_pool **pool) {
+    ek_shared_pool *found = ek_pool_share_any(library, threads);
+    *pool = found ? ek_pool_of(found) : NULL;
+    return found;
+}
+
+static void leave(void *taken) {
+    ek_pool_leave(taken);
+}
+
+/* Products use the threads of the program's models. */
+static void lend(void *library, ek_kernels *kernels) {
+    static const ek_lender lender = {take, leave};
+    void (*borrow)(ek_kernels *, const ek_lender *) =
+        (void (*)(ek_kernels *, const ek_lender *))dlsym(library, EK_KERNELS_BORROW);
+    if (borrow)
+        borrow(kernels, &lender);
+}
+
 static int open_verified(const ek_release_files *files, ek_kernels **kernels, const message *to) {
     const ek_kernels_interface *call;
     ek_kernels_tables tables = {0};
@@ -78,10 +98,12 @@ static int open_verified(const ek_release_files *files, ek_kernels **kernels, co
         free(products);
         free(sparse);
     }
-    if (status)
+    if (status) {
         dlclose(library);
-    else
-        ((ek_kernels_head *)*kernels)->library = library;
+        return status;
+    }
+    ((ek_kernels_head *)*kernels)->library = library;
+    lend(library, *kernels);
     return status;
 }
 
@@ -122,7 +144,7 @@ void ek_kernels_close(ek_kernels *kernels) {
         return;
     void *library = ((ek_kernels_head *)kernels)->library;
     call_of(kernels)->close(kernels);
-    dlclose(library);
+    ek_pool_unload(library);
 }
 
 int ek_gemm(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const void *bias,

@@ -4,6 +4,7 @@
 #include "../application/ek_gemm.h"
 #include "../application/ek_outlier.h"
 #include "../application/ek_spmv.h"
+#include "../ek.h"
 
 /* The contents of the release's tables; `sparse` ends with a NUL. */
 typedef struct {
@@ -35,6 +36,17 @@ typedef struct {
 /* The number in its name is that of this file's version, and of the headers'. */
 const ek_kernels_interface *ek_kernels_interface_1(void);
 #define EK_KERNELS_INTERFACE "ek_kernels_interface_1"
+
+/* The program's threads. `take` finds so many, including the caller's, and their pool; NULL if the
+ * system refuses. `leave` ends what `take` returned. */
+typedef struct {
+    void *(*take)(void *library, int threads, ek_pool **pool);
+    void (*leave)(void *taken);
+} ek_lender;
+
+/* From now on calls use threads of `lender`, which is kept. Kernels of edgekit 0.1 lack this. */
+void ek_kernels_borrow(ek_kernels *kernels, const ek_lender *lender);
+#define EK_KERNELS_BORROW "ek_kernels_borrow"
 
 /* The first member of ek_kernels, ek_spmv_matrix and ek_outlier_matrix; `library`, of ek_kernels:
  * what dlopen returned. */

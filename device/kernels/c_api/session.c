@@ -37,8 +37,12 @@ int ek_session_pool(ek_kernels *k, const char *what, int threads, ek_pool **pool
     if (threads < 1 || threads > EK_MOST_THREADS)
         return ek_session_fail(k, EK_INPUT, "%s: expected 1 to %d threads, found %d", what,
                                EK_MOST_THREADS, threads);
-    if (threads > 1 && !k->pool[threads])
-        k->pool[threads] = ek_pool_create(threads);
+    if (threads > 1 && !k->pool[threads]) {
+        if (k->lender)
+            k->taken[threads] = k->lender->take(k->head.library, threads, &k->pool[threads]);
+        else
+            k->pool[threads] = ek_pool_create(threads);
+    }
     *pool = k->pool[threads];
     return threads == 1 || *pool
                ? EK_DONE
@@ -76,7 +80,9 @@ static int open_tables(ek_kernels *k, const ek_kernels_tables *tables) {
 
 static void close_kernels(ek_kernels *k) {
     for (int i = 2; i <= EK_MOST_THREADS; i++)
-        if (k->pool[i])
+        if (k->taken[i])
+            k->lender->leave(k->taken[i]);
+        else if (k->pool[i])
             ek_pool_destroy(k->pool[i]);
     ek_gemm_table_close(k->products);
     ek_sparse_table_close(k->sparse);
@@ -101,6 +107,10 @@ static int open_kernels(const ek_kernels_tables *tables, ek_kernels **kernels, c
         *kernels = NULL;
     }
     return status;
+}
+
+void ek_kernels_borrow(ek_kernels *kernels, const ek_lender *lender) {
+    kernels->lender = lender;
 }
 
 static const char *error_of(const ek_kernels *k) {

@@ -16,6 +16,8 @@ struct ek_kernels {
     void *scratch;
     size_t scratch_bytes;
     ek_pool *pool[EK_MOST_THREADS + 1]; /* by number of threads */
+    const ek_lender *lender;            /* NULL: pools are our own */
+    void *taken[EK_MOST_THREADS + 1];
     char error[EK_ERROR_BYTES];
 };
 

@@ -112,7 +112,8 @@ def load_current(options: argparse.Namespace) -> Tuple[Manifest, ReleaseFiles]:
 @contextlib.contextmanager
 def pinned_to_cores(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
     """Restricts this process, and the model's threads it will start, to the model's cores."""
-    from edgekit.device.runtime.agent.placement import on_cores, place
+    from edgekit.device.runtime.agent.placement import place
+    from edgekit.device.runtime.pools import on_cores
 
     placement = place(manifest.placements, request_of(options))
     with on_cores(placement.cores):

@@ -24,11 +24,12 @@ from edgekit.device.runtime.agent.manifest import (
     Variant,
 )
 from edgekit.device.runtime.agent.npz import Array
-from edgekit.device.runtime.agent.placement import ONE_THREAD, Placement, on_cores
+from edgekit.device.runtime.agent.placement import ONE_THREAD, Placement
 from edgekit.device.runtime.agent.probe import board_facts
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.pools import on_cores
 from edgekit.device.runtime.record import Record
 from edgekit.device.runtime.shared_library import start_pool
 

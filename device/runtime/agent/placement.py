@@ -6,9 +6,7 @@ release; the board matches it with its actual clusters and usable cores.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from typing import Iterator, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters, ranges
 from edgekit.device.runtime.agent.specs import ALL, ANY, BESIDE, PlacementRequest, PlacementSpec
@@ -72,26 +70,6 @@ def place(
         except InputError:  # another board's cluster
             pass
     return _as_released((alone or specs)[0], request, board)
-
-
-@contextlib.contextmanager
-def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Pins the calling thread, and threads that it starts, to `cores`; restores its affinity
-    afterwards.
-
-    If Linux refuses, for instance because cores were taken away, the thread stays unpinned.
-    """
-    before = os.sched_getaffinity(0) if cores else set()
-    if not cores or before <= set(cores):
-        yield
-        return
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, before)
 
 
 def described(clusters: Sequence[Cluster]) -> str:

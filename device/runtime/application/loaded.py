@@ -28,7 +28,7 @@ from edgekit.device.runtime.agent.generators import generator_of
 from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import times_of
-from edgekit.device.runtime.agent.placement import Placement, on_cores, place
+from edgekit.device.runtime.agent.placement import Placement, place
 from edgekit.device.runtime.agent.probe import board_facts
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, SamplingPace, sampler_for
@@ -38,8 +38,8 @@ from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.voice import Voice
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
-from edgekit.device.runtime.application.pools import close_library, leave_pool, share_pool
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.pools import close_library, leave_pool, on_cores, share_pool
 from edgekit.device.runtime.record import replace
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import functools
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.errors import IncompatibleError, InputError
-from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
+from edgekit.device.runtime.pools import LibraryPools
+from edgekit.device.runtime.shared_library import check_core, open_library
 
 DTYPES = ("f32", "s8", "u8")  # of A; indexes are ek_gemm_dtype. For u8, B is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
@@ -160,7 +161,7 @@ class GemmLibrary:
         self._has_half = hasattr(self._lib, "ek_gemm_f16_run")
         if self._has_half:
             _declare_half_signatures(self._lib)
-        self._pools: Dict[int, Optional[int]] = {}
+        self._pools = LibraryPools(self._lib)
         self._scratch = Block(0)
         self.table = self._open_table(table)  # for functions of the library; None: none
 
@@ -221,7 +222,7 @@ class GemmLibrary:
         scratch = self._scratch_for(args, method, threads)
         return functools.partial(
             self._lib.ek_gemm_run,
-            *(ctypes.byref(args), ctypes.byref(method), scratch, self._get_pool(threads)),
+            *(ctypes.byref(args), ctypes.byref(method), scratch, self._pools.address(threads)),
         )
 
     @property
@@ -237,7 +238,7 @@ class GemmLibrary:
         args = product._in_c()
         how = GemmMethod._from_c(self._lib.ek_gemm_f16_method(ctypes.byref(args)))
         run = self._lib.ek_gemm_f16_run
-        return how, functools.partial(run, ctypes.byref(args), self._get_pool(threads))
+        return how, functools.partial(run, ctypes.byref(args), self._pools.address(threads))
 
     def timer(
         self,
@@ -255,7 +256,7 @@ class GemmLibrary:
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
         table = self.table if look_up else None
         kept = (Block(size), keep)
-        return Timer(self._lib, table, args, method, threads, kept, self._get_pool(threads))
+        return Timer(self._lib, table, args, method, threads, kept, self._pools.address(threads))
 
     def lookup_nanoseconds(
         self,
@@ -275,10 +276,7 @@ class GemmLibrary:
 
     def close(self) -> None:
         """Stops the threads and frees the table; the object is unusable afterwards."""
-        for pool in self._pools.values():
-            if pool:
-                self._lib.ek_pool_destroy(pool)
-        self._pools = {}
+        self._pools.leave()
         self._lib.ek_gemm_table_close(self.table)
         self.table = None
 
@@ -295,11 +293,6 @@ class GemmLibrary:
         core: bytes = self._lib.ek_gemm_table_platform(table)
         check_core(self._lib, path, core.decode(errors="replace"))
         return table
-
-    def _get_pool(self, threads: int) -> Optional[int]:
-        if threads not in self._pools:
-            self._pools[threads] = start_pool(self._lib, threads)
-        return self._pools[threads]
 
     def _scratch_for(self, args: _Args, method: MethodInC, threads: int) -> int:
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)

@@ -19,7 +19,8 @@ from edgekit.device.runtime.arrays.gemm_library import (
     MethodInC,
 )
 from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
-from edgekit.device.runtime.shared_library import open_library, start_pool
+from edgekit.device.runtime.pools import LibraryPools
+from edgekit.device.runtime.shared_library import open_library
 
 PATHS = ("auto", "split", "int8", "float")  # indexes are ek_outlier_path
 _B_SIDE = 1
@@ -139,7 +140,7 @@ class OutlierLibrary:
         self._lib = open_library(path, "the kernels library of edgekit")
         _declare_signatures(self._lib)
         self.dtype = DTYPES[self._lib.ek_outlier_dtype()]
-        self._pools: Dict[int, Optional[int]] = {}
+        self._pools = LibraryPools(self._lib)
         self._workspace = Block(0)
 
     def pack(
@@ -228,13 +229,8 @@ class OutlierLibrary:
         by_reference = ctypes.byref(args), ctypes.byref(report)
         if len(packed.calls) >= _KEPT_CALLS:
             packed.calls.clear()
-        packed.calls[key] = args, report, by_reference, self._get_pool(threads)
+        packed.calls[key] = args, report, by_reference, self._pools.address(threads)
         return packed.calls[key]
-
-    def _get_pool(self, threads: int) -> Optional[int]:
-        if threads not in self._pools:
-            self._pools[threads] = start_pool(self._lib, threads)
-        return self._pools[threads]
 
 
 def reported(c: _Report) -> OutlierReport:

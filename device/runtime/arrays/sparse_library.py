@@ -21,7 +21,8 @@ from edgekit.device.runtime.arrays.sparse_table import (
 )
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
-from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
+from edgekit.device.runtime.pools import LibraryPools
+from edgekit.device.runtime.shared_library import check_core, open_library
 
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # indexes are ek_sparse_dtype
 # For each of them, the types of a value, of x, and of y.
@@ -248,7 +249,7 @@ class SparseLibrary:
         InputError if the table is damaged."""
         self._lib = open_library(path, "the kernels library of edgekit")
         _declare_signatures(self._lib)
-        self._pools: Dict[int, Optional[int]] = {}
+        self._pools = LibraryPools(self._lib)
         self._table = read_table(table) if table else SpmvTable()
         if table:
             check_core(self._lib, table, self._table.platform)
@@ -328,35 +329,30 @@ class SparseLibrary:
     def spmm(self, product: SparseProduct, threads: int = 1) -> None:
         """Computes the product."""
         args = product.in_c()
-        self._lib.ek_spmm(ctypes.byref(args), self._get_pool(threads))
+        self._lib.ek_spmm(ctypes.byref(args), self._pools.address(threads))
 
     def spmm_timer(self, product: SparseProduct, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) of `product`."""
-        args, pool, time = product.in_c(), self._get_pool(threads), self._lib.ek_spmm_time
+        args, pool, time = product.in_c(), self._pools.address(threads), self._lib.ek_spmm_time
         return lambda count: int(time(ctypes.byref(args), pool, count))
 
     def triad_timer(self, floats: int, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) of STREAM's triad over arrays of `floats` floats: 12
         bytes each."""
         blocks = tuple(Block(4 * floats) for _ in range(3))
-        pool, time = self._get_pool(threads), self._lib.ek_triad_time
+        pool, time = self._pools.address(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
     def gather_timer(self, x: int, index: int, count: int, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) that only reads x (float32) at `count` int32 indices."""
-        pool, time = self._get_pool(threads), self._lib.ek_gather_time
+        pool, time = self._pools.address(threads), self._lib.ek_gather_time
         return lambda times: int(time(x, index, count, pool, times))
 
     def _prepare_call(self, stored: BlockMatrix, threads: int) -> Tuple[Any, Block, Optional[int]]:
         matrix = ctypes.byref(stored.c)
         scratch = Block(self._lib.ek_spmv_scratch_bytes(matrix, threads))
-        stored.calls[threads] = matrix, scratch, self._get_pool(threads)
+        stored.calls[threads] = matrix, scratch, self._pools.address(threads)
         return stored.calls[threads]
-
-    def _get_pool(self, threads: int) -> Optional[int]:
-        if threads not in self._pools:
-            self._pools[threads] = start_pool(self._lib, threads)
-        return self._pools[threads]
 
 
 def _declare_signatures(lib: ctypes.CDLL) -> None:

@@ -25,7 +25,7 @@ from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.api import Device, compile_model
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
@@ -33,6 +33,7 @@ from edgekit.host.deploy.release.application import read_application, unsigned_w
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.host.fleet.profiles.batch import decode_batch
 from edgekit.kb.targets.board import load_board
+from tests.support.onnx_models import model, node, save, value
 from tests.support.product_cases import check_nna, check_products, operands
 from tests.support.toolchains import program_compiler
 
@@ -161,6 +162,22 @@ def test_programs_in_c_multiply_with_the_deployed_kernels(
     check_products(found)
     said = run(include.parent / "runtime.pyz", program=_EXPLAINED).stdout
     assert [found["how"], found["form"][2]] == json.loads(said)
+
+
+def test_kernels_and_models_of_a_program_in_c_share_threads(
+    kernels: Device, device: Device, board_root: Path, trusted: SigningKey, tmp_path: Path
+) -> None:
+    del kernels
+    path = save(model([node("Relu", ["x"], ["y"])], [value("x", (1, 9))], ["y"]), tmp_path)
+    device.deploy(sign_bundle(compile_model(path, board="local"), trusted))
+    include = board_root / "named" / "kernels" / "current" / "include"
+    program = tmp_path / "program"
+    source = _TESTS / "device" / "shared_pool.c"
+    options = [f"-I{include}", f"-L{include}", "-ledgekit-app", f"-Wl,-rpath,{include}"]
+    command = [*program_compiler(), str(source), *options, "-o", str(program)]
+    subprocess.run(command, check=True)
+    done = subprocess.run([program, board_root], capture_output=True, text=True, check=True)
+    assert done.stdout == "3 3 3 0 1\n"
 
 
 def test_a_release_without_kernels_is_named_to_programs_in_c(
