@@ -87,4 +87,19 @@ def torch_source(text: str) -> TorchSource | None:
             if not is_safetensors(each):
                 raise InputError(f"{each}: expected safetensors, found {foreign_format(each)}")
         return TorchSource("folder", path)
+    if not weights and _is_of_hugging_face(path / "config.json"):
+        pickled = sorted(each.name for each in path.glob("*.bin"))
+        raise InputError(
+            f"{path}: expected model.safetensors next to config.json, found "
+            f"{pickled[0] if pickled else 'no weights'}; write it in Python: "
+            "network.save_pretrained(FOLDER)"
+        )
     return None
+
+
+def _is_of_hugging_face(file: Path) -> bool:
+    try:
+        config = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and not {"architecture", "architectures"}.isdisjoint(config)

@@ -127,7 +127,11 @@ def test_sources_are_recognized(tmp_path: Path) -> None:
     folder.mkdir()
     assert torch_source(str(folder)) is None
     (folder / "config.json").write_text('{"architectures": ["BertModel"]}')
-    assert torch_source(str(folder)) is None
+    with pytest.raises(InputError, match=r"expected model.safetensors .*found no weights"):
+        torch_source(str(folder))
+    (folder / "pytorch_model.bin").touch()
+    with pytest.raises(InputError, match=r"found pytorch_model.bin; write it .*save_pretrained"):
+        torch_source(str(folder))
     (folder / "model.safetensors").write_bytes(SAFETENSORS)
     found = [torch_source(str(path)) for path in (tmp_path / "p.pt2", tmp_path / "s.jit", folder)]
     assert [each and (each.kind, each.needs, each.name) for each in found] == [
