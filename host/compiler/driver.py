@@ -26,7 +26,7 @@ from edgekit.host.compiler.golden.half import code_note, half_note, loss_of, wor
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.inputs import read_loss
 from edgekit.host.compiler.ir.types import Array, Graph
-from edgekit.host.compiler.language_samples import fit_to_text, fits_to_text
+from edgekit.host.compiler.language_samples import fit_to_text, fits_to_text, reads_tokens
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.groups import choices_of
@@ -155,13 +155,13 @@ def prepare(
     samples: Sequence[Mapping[str, Array]] = ()
     base: Graph | None = None
     base_names: dict[str, str] = {}
-    if options.samples is not None and options.quantizes:
+    if fits_to_text(model, options):
+        fitted = fitted or fit_to_text(model, board, options, cache)
+    elif options.samples is not None and options.quantizes:
         quantized = quantized_file(model, graph, options.samples, board)
         graph, lost = quantized.graph, quantized.report.loss
         base = quantized.base
         base_names = {other: name for name, other in quantized.tensors.items()}
-    elif fits_to_text(model, options):
-        fitted = fitted or fit_to_text(model, board, options, cache)
     elif options.samples is not None:
         samples = samples_of(model, graph, options.samples)
     found = with_task(model, replace(graph, output_names=names), options)
@@ -218,9 +218,11 @@ def build_graph(
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
     spent = winograd_note(scheduled.graph, plan.lowered.transformed)
     notes, plain = (*made.notes, *filter(None, [spent])), made.floats or made.exact
-    loss = None if plain is None else loss_of(plain, golden)
-    if loss is not None and made.floats is not None:
-        notes = (*notes, code_note(made.graph, loss), *fixed_thresholds(made, golden.inputs))
+    loss = None if plain is None or reads_tokens(imported) else loss_of(plain, golden)
+    if made.floats is not None and (loss or options.samples is None):
+        notes = (*notes, code_note(made.graph, loss))
+    if made.floats is not None and loss is not None:
+        notes = (*notes, *fixed_thresholds(made, golden.inputs))
     if loss is not None and made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden, loss))
     return Artifact(

@@ -15,7 +15,7 @@ from edgekit.host.compiler.frontends.common.files import read_start
 from edgekit.host.compiler.frontends.formats import is_gguf
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.frontends.gguf.network import context_of, network_of
-from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph, fit_from_beginning, target_of
 from edgekit.host.compiler.tasks import import_for_task
@@ -30,8 +30,21 @@ _MOST_TEXT = 1 << 20  # bytes of a text that are read
 
 
 def fits_to_text(model: Path, options: CompileOptions) -> bool:
-    """Whether the options ask to fit a language model to samples."""
-    return bool(options.samples and options.weights) and is_gguf(read_start(model))
+    """Whether the options ask to fit a language model to samples. Raises InputError if they give
+    samples without weights, which would quantize activations, too."""
+    if not options.samples or not is_gguf(read_start(model)):
+        return False
+    if options.weights is None:
+        raise InputError(
+            "--samples: expected --weights int8, int4 or int2 with it for a language model, found "
+            "none"
+        )
+    return True
+
+
+def reads_tokens(graph: Graph) -> bool:
+    """Whether a graph is a step of a language model."""
+    return bool(graph.states) and {*graph.inputs} == {TOKENS, POSITION}
 
 
 def fit_to_text(

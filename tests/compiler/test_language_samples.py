@@ -89,3 +89,9 @@ def test_layers_of_more_bits_are_not_chosen(options: CompileOptions, tmp_path: P
     file = with_tokenizer(random_model()).write(tmp_path / "m.gguf")
     with pytest.raises(InputError, match="--min-cosine: expected a model other than a language"):
         fit_to_text(file, load_board("rpi5"), replace(options, min_cosine=0.9), tmp_path)
+
+
+def test_samples_without_weights_are_refused(options: CompileOptions, tmp_path: Path) -> None:
+    file = with_tokenizer(random_model()).write(tmp_path / "m.gguf")
+    with pytest.raises(InputError, match="--samples: expected --weights int8, int4 or int2 with"):
+        prepare(file, load_board("rpi5"), replace(options, weights=None, group_size=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -242,6 +243,12 @@ def test_odd_requests_get_a_status(serve: Serve, port: int) -> None:
     """Unknown paths, bodies whose end is ambiguous or missing, damaged pictures and sound."""
     serve()
     assert b" 404 " in said(port, b"GET /nosuch HTTP/1.1\r\nConnection: close\r\n\r\n")
+    for asked in (b"GET /v1/nosuch HTTP/1.1\r\n\r\n", head("/v1/nosuch", 1) + WORKS):
+        top, _, body = said(port, asked).partition(b"\r\n\r\n")
+        assert b" 404 " in top and "found /v1/nosuch" in json.loads(body)["error"]["message"]
+    zero = b'{"prompt": "x", "logprobs": 0}'
+    found = said(port, head(CHAT, len(zero), "Connection: close") + zero)
+    assert b" 400 " in found and b"'logprobs' to be false" in found
     for line in ("Transfer-Encoding: chunked", "Content-Length: 5"):
         assert said(port, head("/run", 1, line) + WORKS).startswith(b"HTTP/1.1 400 ")
     header = b"RIFF" + (16).to_bytes(4, "little") + b"WAVELIST" + b"\xff" * 4

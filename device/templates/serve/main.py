@@ -97,6 +97,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, metrics.text(), model.release, metrics.content_type)
         if self.path in ("/", "/frames"):
             return live.answer(self)
+        if self.path.startswith(openai_api.ROOT):
+            return openai_api.Answers(self).unknown(self.path)
         return self.answer(404, b"expected / or /metrics or /v1/models, found another path\n")
 
     def do_POST(self):
@@ -106,6 +108,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.find("detect", pictures.predictions_of, field="image")
         if self.path in openai_api.PATHS:
             return openai_api.Answers(self).post(self.path)
+        if self.path.startswith(openai_api.ROOT):
+            return openai_api.Answers(self).unknown(self.path)
         model = self.server.model
         signatures = model.signatures
         run, _, name = self.path[1:].partition("/")
@@ -203,10 +207,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.pass_over(min(size, MOST_UNREAD))
         return None
 
-    def refuse(self, text, size):
+    def refuse(self, text, size, code=400, kind=""):
         """Answers a request whose body, of `size` bytes, is not read."""
         self.close_connection = True
-        self.answer(400, f"{text}\n".encode())
+        self.answer(code, f"{text}\n".encode(), kind=kind)
         self.pass_over(min(int(size), MOST_UNREAD) if LENGTH.fullmatch(size) else 0)
 
     def pass_over(self, size):

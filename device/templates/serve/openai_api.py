@@ -18,6 +18,7 @@ MOST_TEXTS = 2048
 MOST_JSON = 1 << 20  # bytes of a request
 MOST_DIGITS = 20  # of a whole number
 MOST_STREAM_SECONDS = 10  # for which a stream waits for its client, which others wait for
+ROOT = "/v1/"
 SPEECH = "/v1/audio/transcriptions"
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", SPEECH)
 JSON, EVENTS, TEXT = "application/json", "text/event-stream", "text/plain; charset=utf-8"
@@ -77,6 +78,11 @@ class Answers:
     def models(self):
         about = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "edgekit"}
         self.send({"object": "list", "data": [about]})
+
+    def unknown(self, path):
+        """Answers a request for what is not here, whose body is not read."""
+        text = f"expected one of /v1/models, {', '.join(PATHS)}, found {path[:80]}"
+        self.handler.refuse(json.dumps(error_of(text)), self.handler.length(), 404, JSON)
 
     def post(self, path):
         body = self.handler.read_body(*() if path == SPEECH else (MOST_JSON,))
@@ -222,7 +228,7 @@ class Answers:
         self.handler.answer(code, json.dumps(document).encode() + b"\n", kind=JSON)
 
     def fail(self, code, text):
-        self.send({"error": {"message": text, "type": "invalid_request_error"}}, code)
+        self.send(error_of(text), code)
 
     def send_event(self, document):
         self.send_data(json.dumps(document))
@@ -233,6 +239,10 @@ class Answers:
         self.handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
         self.patience = max(self.patience - (time.monotonic() - begun), 0.001)
         self.handler.connection.settimeout(self.patience)
+
+
+def error_of(text):
+    return {"error": {"message": text, "type": "invalid_request_error"}}
 
 
 def choice(content, text):
@@ -269,7 +279,8 @@ def sampling_of(asked):
 def check_usual(asked):
     """AskedError for what a model here cannot do; null asks for nothing, too."""
     for name, usual in USUAL.items():
-        found = asked.get(name)
-        if found is not None and found not in usual:
+        found = asked.get(name)  # 0 logprobs are those of the tokens themselves, and no False
+        switch = isinstance(found, bool)
+        if found is not None and (found, switch) not in [(v, isinstance(v, bool)) for v in usual]:
             wanted = f"to be {json.dumps(usual[0])}, or" if usual else "to be"
             raise AskedError(f"expected '{name}' {wanted} left out, found {str(found)[:40]!r}")

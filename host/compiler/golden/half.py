@@ -112,10 +112,12 @@ def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
     return min(one, other, key=lambda loss: loss.cosine)
 
 
-def code_note(made: Graph, loss: LossSpec) -> str:
-    """Describe `made`, a model with quantized weights."""
+def code_note(made: Graph, loss: LossSpec | None) -> str:
+    """Describe `made`, a model with quantized weights. Without `loss`, it is a language model,
+    whose golden tokens are random: it predicts nothing from them that could be compared."""
     narrow = sum(node.op.quantized_weights for node in made.nodes)
-    return f"low-bit weights: {narrow} of {len(made.nodes)} operators; {loss.describe()}"
+    lost = "--samples TEXT measures what that costs" if loss is None else loss.describe()
+    return f"low-bit weights: {narrow} of {len(made.nodes)} operators; {lost}"
 
 
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
