@@ -25,6 +25,18 @@ EK_INLINE void prefetch(const uint8_t *w, const int bytes) {
         __builtin_prefetch(w + I8_PREFETCH_DISTANCE + at);
 }
 
+/* Keeps the compiler from computing one vector after the other on a core in order, where each would
+ * wait for its operand. */
+#if EK_IN_ORDER && NV == 4 && defined __aarch64__
+#define TOGETHER(nv, v)                                                                            \
+    do {                                                                                           \
+        if ((nv) == 4)                                                                             \
+            __asm__ volatile("" : "+w"((v)[0]), "+w"((v)[1]), "+w"((v)[2]), "+w"((v)[3]));         \
+    } while (0)
+#else
+#define TOGETHER(nv, v) ((void)0)
+#endif
+
 /* Vector j of scales. */
 EK_INLINE vf scales_at(const uint8_t *scale, int j) {
     return stream_scales(SCALES, scale + j * EK_VL * stream_scale_bytes(SCALES));
@@ -54,22 +66,44 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #elif EK_I8 == EK_I8_DOT4_SS
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
 EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
-    const int bytes = nv * EK_VL * I8_STEP;
+    const int bytes = nv * EK_VL * I8_GROUP;
     vi high[NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         to[j] = high[j] = vi_splat(0);
-    for (long p = 0; p < HALF; p += I8_STEP, w += bytes) {
+    for (long p = 0; p < HALF; p += I8_STEP) {
         const vi low_x = i8_vector(x + p), high_x = i8_vector(x + HALF + p);
-        prefetch(w, bytes);
+        prefetch(w, EK_VL * bytes);
+        pairs next[NV];
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            next[j] = pairs_at(w + j * 16);
         EK_UNROLL
         for (int l = 0; l < EK_VL; l++) {
+            pairs all[NV];
+            vi part[NV];
+            w += bytes;
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
-                const pairs both = pairs_at(w + (l * nv + j) * 16);
-                to[j] = vi_dot4(to[j], vi_splat(low_x[l]), (vi)(both << 4));
-                high[j] = vi_dot4(high[j], vi_splat(high_x[l]), (vi)(both & 0xf0));
+                all[j] = next[j];
+                if (l + 1 < EK_VL)
+                    next[j] = pairs_at(w + j * 16);
+                part[j] = (vi)(all[j] << 4);
             }
+            TOGETHER(nv, next);
+            TOGETHER(nv, part);
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                to[j] = vi_dot4(to[j], vi_splat(low_x[l]), part[j]);
+            TOGETHER(nv, to);
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                part[j] = (vi)(all[j] & 0xf0);
+            TOGETHER(nv, part);
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                high[j] = vi_dot4(high[j], vi_splat(high_x[l]), part[j]);
+            TOGETHER(nv, high);
         }
     }
     (void)sum;
@@ -123,22 +157,40 @@ static place place_of(const row_args *a, long outlier) {
                    .in = stream_place_of(c % a->group, GROUPS, BITS)};
 }
 
-/* total += outliers of x by their rows of a panel. */
+/* total += sums of the outliers of a group, times its scales at `scale`; clears sums. */
+EK_INLINE void add_scaled(const int nv, const uint8_t *scale, vf *sums, vf *total) {
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        total[j] = vf_fma(sums[j], scales_at(scale, j), total[j]);
+        sums[j] = vf_splat(0);
+    }
+}
+
+/* total += outliers of x by their rows of a panel. Those of a group follow each other. */
 EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places, const uint8_t *w,
                             vf *total) {
     const long count = *a->count;
+    const uint8_t *group = w;
+    vf sums[NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        sums[j] = vf_splat(0);
     for (long o = 0; o < count; o++) {
         const place of = o < PLACES ? places[o] : place_of(a, o);
-        const uint8_t *group = w + of.group * (long)BLOCK(nv);
+        const uint8_t *own = w + of.group * (long)BLOCK(nv);
+        if (own != group)
+            add_scaled(nv, group + VALUES(nv), sums, total);
+        group = own;
         const uint8_t *at = group + of.in.step * (long)(I8_GROUP * nv * EK_VL);
         const vf x = vf_splat(a->x[of.channel]);
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             const vf value = vcast(stream_values_at(at + j * EK_VL * I8_GROUP, BITS, &of.in), vf);
-            const vf scale = scales_at(group + VALUES(nv), j);
-            total[j] = vf_fma(x, value * scale, total[j]);
+            sums[j] = vf_fma(x, value, sums[j]);
         }
     }
+    if (count)
+        add_scaled(nv, group + VALUES(nv), sums, total);
 }
 
 EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *places,

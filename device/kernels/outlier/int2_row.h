@@ -6,18 +6,6 @@
 #define SUM_UNIT 1.0f
 _Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
 
-/* Keeps the compiler from computing one vector after the other on a core in order, where each would
- * wait for its operand. */
-#if EK_IN_ORDER && NV == 4 && defined __aarch64__
-#define TOGETHER(nv, v)                                                                            \
-    do {                                                                                           \
-        if ((nv) == 4)                                                                             \
-            __asm__ volatile("" : "+w"((v)[0]), "+w"((v)[1]), "+w"((v)[2]), "+w"((v)[3]));         \
-    } while (0)
-#else
-#define TOGETHER(nv, v) ((void)0)
-#endif
-
 #if EK_I8 == EK_I8_DOT4_SS
 /* The values of a quarter in their bytes. */
 EK_INLINE vi quarter_of(pairs all, const int q) {

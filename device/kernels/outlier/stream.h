@@ -59,17 +59,22 @@ EK_INLINE stream_place stream_place_of(long at, long depth, const int bits) {
 
 /* The values of EK_VL columns in a step, whose first bytes are at w. */
 EK_INLINE vi stream_values_at(const uint8_t *w, const int bits, const stream_place *of) {
-    const int32_t middle = 1 << (bits - 1), flip = stream_is_raised(bits) ? 0 : middle;
+    const int lower = of->shift + (I8_GROUP == 4 ? 8 * of->part : 0);
 #if I8_GROUP == 4
-    const vu found = (vu)i8_vector(w) >> (8 * of->part + of->shift);
-    return (((vi)found & ((1 << bits) - 1)) ^ flip) - middle;
+    vu found = (vu)i8_vector(w);
+#elif I8_GROUP == 1 && EK_VL > 1
+    typedef uint8_t bytes __attribute__((vector_size(EK_VL)));
+    bytes of_step;
+    memcpy(&of_step, w, sizeof of_step);
+    vu found = vcast(of_step, vu);
 #else
     int32_t t[EK_VL];
-    for (int i = 0; i < EK_VL; i++) {
-        const int32_t value = w[of->part + i * I8_GROUP] >> of->shift & ((1 << bits) - 1);
-        t[i] = (value ^ flip) - middle;
-    }
-    return vi_load(t);
+    for (int i = 0; i < EK_VL; i++)
+        t[i] = w[of->part + i * I8_GROUP];
+    vu found = (vu)vi_load(t);
 #endif
+    found <<= 32 - bits - lower; /* values become the upper bits */
+    found ^= (uint32_t)stream_is_raised(bits) << 31;
+    return (vi)found >> (32 - bits);
 }
 #endif
