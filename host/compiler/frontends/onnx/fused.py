@@ -13,10 +13,9 @@ from edgekit.host.compiler.frontends.onnx import math as onnx_math
 from edgekit.host.compiler.frontends.onnx import product, reduce, volume
 from edgekit.host.compiler.frontends.onnx.activations import activation, defaults_of
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
+from edgekit.host.compiler.frontends.onnx.few_bits import matmul_nbits
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
-
-_NBITS_LIMIT = 1 << 28  # weights to unpack
+from edgekit.host.compiler.ir.types import DType, Tensor
 
 
 def _apply_activation(call: OnnxCall, y: Tensor, values: tuple[float, ...]) -> Tensor:
@@ -134,44 +133,6 @@ def embed_layer_norm(call: OnnxCall) -> list[Tensor | None]:
     if mask is not None and call.integer("mask_index_type", 1) == 1:
         counts = call.emit(ops.ReduceSum((1,)), call.convert(mask, DType.I32))
     return [_layer_norm(call, total, 5)[0], counts, total]
-
-
-def matmul_nbits(call: OnnxCall) -> Tensor:
-    """MatMulNBits: weights of 2, 4 or 8 bits, with one scale per block of a column."""
-    y = product.product(call, call.x(0), call.constant(_dequantize_weights(call).T))
-    return biased(call, y, 5)
-
-
-def _dequantize_weights(call: OnnxCall) -> Array:
-    """Weights [n, k], dequantized to f32."""
-    n, k, size = call.integer("N"), call.integer("K"), call.integer("block_size")
-    bits = call.integer("bits", 4)
-    if bits not in (2, 4, 8) or min(n, k, size) < 1 or n * k > _NBITS_LIMIT:
-        raise ShapeError(f"expected weights of 2, 4 or 8 bits, found {bits} of {n} x {k}")
-    if call.maybe(4) is not None:
-        raise ShapeError("expected no g_idx, found one")
-    blocks = -(-k // size)
-    quantized = _unpack_bits(call.value(1, "weights"), bits).reshape(-1)
-    scales = call.value(2, "scales").astype(np.float32).reshape(-1)
-    if quantized.size != n * blocks * size or scales.size != n * blocks:
-        raise ShapeError(f"expected {n * blocks} blocks of {size} weights, found {quantized.size}")
-    zero: Array = np.full((n, blocks), 1 << (bits - 1), np.float32)
-    if call.maybe(3) is not None:
-        given = call.value(3, "zero points")
-        plain = given if given.dtype.kind == "f" else _unpack_bits(given.reshape(n, -1), bits)
-        zero = plain.reshape(n, -1)[:, :blocks].astype(np.float32)
-    real = quantized.reshape(n, blocks, size).astype(np.float32) - zero[:, :, None]
-    real = real * scales.reshape(n, blocks, 1)
-    return np.ascontiguousarray(real.reshape(n, blocks * size)[:, :k])
-
-
-def _unpack_bits(packed: Array, bits: int) -> Array:
-    """Unpacks bytes along the last axis, lowest bits first."""
-    if packed.dtype != np.uint8:
-        raise ShapeError(f"expected packed bytes, found {packed.dtype}")
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts: Array = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], -1)
 
 
 FUSED: dict[str, Callable[[OnnxCall], Tensor | list[Tensor] | list[Tensor | None]]] = {
