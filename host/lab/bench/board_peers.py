@@ -8,7 +8,6 @@ be; one whose outputs are not has no time.
 
 from __future__ import annotations
 
-import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
