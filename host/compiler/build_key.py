@@ -20,6 +20,7 @@ from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import (
     decoder_file,
+    merged_file,
     next_token_file,
     read_sidecar,
     sidecar_files,
@@ -37,7 +38,7 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model, its files and those next to it, the profile, all
     options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
     a model that cannot be read."""
-    parts = decoder_file(model), next_token_file(model)
+    parts = decoder_file(model), next_token_file(model), merged_file(model)
     files = (model, *parts, options.float_model, options.recognizer)
     hashes = (model_hash(file) for file in files if file is not None)
     models = (model, options.recognizer) if options.recognizer else (model,)

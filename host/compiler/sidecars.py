@@ -38,6 +38,7 @@ _LABELS = re.compile(
 )
 # As Optimum names the two parts of a model, and the second one for one more token.
 _ENCODER, _DECODER, _NEXT = "encoder_model", "decoder_model", "decoder_with_past_model"
+_MERGED = "decoder_model_merged"  # as it names both in one file
 _MOST_BYTES = 64 << 20
 _MOST_YAML, _DEEPEST_YAML = 1 << 20, 32
 _ONNX = "onnx"  # folder in which some exporters put the model alone
@@ -78,17 +79,23 @@ def wake_word_files(model: Path) -> tuple[Path, ...]:
 
 def decoder_file(model: Path) -> Path | None:
     """The decoder next to an encoder, as Optimum exports them; None for other models."""
-    if not model.name.startswith(_ENCODER):
-        return None
-    file = model.with_name(model.name.replace(_ENCODER, _DECODER, 1))
-    return file if file.is_file() else None
+    return _beside_encoder(model, _DECODER)
 
 
 def next_token_file(model: Path) -> Path | None:
     """The decoder for one more token, which has caches, next to an encoder."""
+    return _beside_encoder(model, _NEXT)
+
+
+def merged_file(model: Path) -> Path | None:
+    """Both decoders in one file next to an encoder, unless they are there on their own."""
+    return None if decoder_file(model) else _beside_encoder(model, _MERGED)
+
+
+def _beside_encoder(model: Path, name: str) -> Path | None:
     if not model.name.startswith(_ENCODER):
         return None
-    file = model.with_name(model.name.replace(_ENCODER, _NEXT, 1))
+    file = model.with_name(model.name.replace(_ENCODER, name, 1))
     return file if file.is_file() else None
 
 

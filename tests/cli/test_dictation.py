@@ -79,6 +79,20 @@ def test_a_decoder_with_a_cache_writes_the_same(edgekit, home):
     assert len(compiled(path)) == 3
 
 
+def test_decoders_that_are_merged_write_the_same(edgekit, home):
+    path = dictation_model(home, merged=True)
+    sound = sweep(200, 900, 0.75)
+    _wav(home / "a.wav", sound, bits=32)
+    done = edgekit("run", path, "--input", "a.wav")
+    assert done.code == 0, done.err
+    assert f"text     a.wav: {expected_text(sound)}\n" in done.out
+    listens, writes = compiled(path)
+    assert listens.memory.state_bytes < writes.memory.state_bytes
+    other = (home / "encoder_model.onnx").read_bytes()
+    (home / "decoder_model_merged.onnx").write_bytes(other)
+    assert "if decoder_model.onnx with the inputs" in edgekit("inspect", path).out
+
+
 def compiled(path):
     return compile_model(path, task="guess").manifest.every_variant()
 

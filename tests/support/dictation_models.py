@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from edgekit.host.compiler.ir.types import Array
 from tests.support.onnx_models import model, node, save, value
@@ -28,10 +29,12 @@ _LETTERS = "abcdefghijklmnopqrst"
 _SPECIAL = ("end", "start", "en", "de", "transcribe", "translate", "plain", "none")
 
 
-def dictation_model(folder: Path, seed: int = 0, timed: bool = False, cached: bool = False) -> Path:
+def dictation_model(
+    folder: Path, seed: int = 0, timed: bool = False, cached: bool = False, merged: bool = False
+) -> Path:
     """Writes the encoder, the decoder and the files next to them; returns the encoder. `timed`: the
     last token, and those behind it, are times of 0 to 1 s. `cached`: also a decoder for one more
-    token."""
+    token. `merged`: both decoders are in one file."""
     weights = _weights(seed, timed)
     nodes = [
         node("Transpose", ["input_features"], ["frames"], perm=[0, 2, 1]),
@@ -43,7 +46,10 @@ def dictation_model(folder: Path, seed: int = 0, timed: bool = False, cached: bo
     encoder = save(
         model(nodes, [features], ["last_hidden_state"], own), folder, "encoder_model.onnx"
     )
-    save(_decoder(weights), folder, "decoder_model.onnx")
+    if merged:
+        save(_merged(weights), folder, "decoder_model_merged.onnx")
+    else:
+        save(_decoder(weights), folder, "decoder_model.onnx")
     if cached:
         save(_next_token(weights), folder, "decoder_with_past_model.onnx")
     names = [f"<|{name}|>" for name in _SPECIAL]
@@ -219,6 +225,31 @@ def _next_token(weights: dict[str, Array]) -> Any:
     ]
     outputs = ["scores", "present.0.decoder.key", "present.0.decoder.value"]
     return model(nodes, inputs, outputs, own)
+
+
+def _merged(weights: dict[str, Array]) -> Any:
+    """Both as Optimum merges them: common weights are outside, and what only the decoder of whole
+    texts computes is a constant of the other."""
+    whole, step = _decoder(weights).graph, _next_token(weights).graph
+    common = {t.name for t in whole.initializer} & {t.name for t in step.initializer}
+    branches = {}
+    for name, graph in (("else_branch", whole), ("then_branch", step)):
+        own = [t for t in graph.initializer if t.name not in common]
+        left = [v for v in whole.output if v.name not in {v.name for v in graph.output}]
+        none = onnx.helper.make_tensor("none", onnx.TensorProto.FLOAT, [0, 1, 1, _WIDTH], [])
+        more = [onnx.helper.make_node("Constant", [], [v.name], value=none) for v in left]
+        branches[name] = onnx.helper.make_graph(
+            [*graph.node, *more], name, [], [*graph.output, *left], own
+        )
+    names = [v.name for v in whole.output]
+    chosen = onnx.helper.make_node("If", ["use_cache_branch"], names, **branches)
+    inputs = {v.name: v for v in (*step.input, *whole.input)}
+    flag = value("use_cache_branch", [1], np.dtype(bool))
+    made = model([chosen], [], [], {})
+    made.graph.input.extend([*inputs.values(), flag])
+    made.graph.output.extend(whole.output)
+    made.graph.initializer.extend(t for t in whole.initializer if t.name in common)
+    return made
 
 
 def _logits(w: dict[str, Array], tokens: list[int], hidden: Array) -> Array:

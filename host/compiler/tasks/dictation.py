@@ -32,8 +32,6 @@ from edgekit.host.compiler.sidecars import (
     CONFIG,
     PIXELS,
     config_folder,
-    decoder_file,
-    next_token_file,
 )
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.dictation_cache import (
@@ -45,6 +43,7 @@ from edgekit.host.compiler.tasks.dictation_cache import (
 from edgekit.host.compiler.tasks.dictation_file import FILE, Dictated, read_dictation
 from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.log_mel import log_mel
+from edgekit.host.compiler.tasks.merged_decoder import decoder_of, next_token_of
 from edgekit.host.compiler.tasks.page import page_variants
 from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.splice import spliced
@@ -83,7 +82,7 @@ def variants_of(path: Path, options: CompileOptions) -> tuple[CompileOptions, ..
 
 def is_dictation(path: Path, options: CompileOptions) -> bool:
     """Whether the file is an encoder of sound that has its decoder next to it."""
-    file = decoder_file(path) if options.task in _TASKS else None
+    file = decoder_of(path) if options.task in _TASKS else None
     if file is None or not _hears(path):
         return False
     return {slot.name for slot in outline_model(file).inputs} == {_TOKENS, _STATES}
@@ -116,7 +115,7 @@ def _hears(path: Path) -> bool:
 
 def dictation_graph(path: Path, options: CompileOptions) -> Graph:
     """The graph of one of the two signatures. Raises InputError as `import_model` does."""
-    file, about = decoder_file(path), read_dictation(path)
+    file, about = decoder_of(path), read_dictation(path)
     assert file is not None
     encoder = _encoder(path, about, options.shapes)
     hidden = encoder.tensors[encoder.outputs[0]].shape
@@ -134,7 +133,7 @@ def dictation_graph(path: Path, options: CompileOptions) -> Graph:
 
 def _step_of(path: Path, decoder: Graph) -> Graph | None:
     """The graph of one more token, if there is a file for it that fits."""
-    file = next_token_file(path)
+    file = next_token_of(path)
     if file is None or not _keeps_text(path):
         return None
     return cached_step(file, decoder, _TOKENS, decoder.tensors[_TOKENS].shape[-1])
@@ -142,7 +141,7 @@ def _step_of(path: Path, decoder: Graph) -> Graph | None:
 
 def _keeps_text(path: Path) -> bool:
     """Whether there is a decoder with a cache of the text, of which a release has one."""
-    file, decoder = next_token_file(path), decoder_file(path)
+    file, decoder = next_token_of(path), decoder_of(path)
     return file is not None and decoder is not None and is_for_one_token(file, decoder, _TOKENS)
 
 
@@ -155,7 +154,7 @@ def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepare
     spec = TaskSpec(TRANSCRIBE, samples, graph.outputs[0], rate=about.rate, characters=FILE)
     cached = any(is_sound_state(name) for name in graph.states)
     seconds = graph.tensors[samples].shape[-1] / about.rate
-    file = decoder_file(path)
+    file = decoder_of(path)
     source = f"because {file.name if file else ''} is next to it"
     heard = f"in '{about.language}', as generation_config.json says, " if about.language else ""
     note = (

@@ -99,8 +99,8 @@ class OnnxFile:
 
 def read_onnx(path: Path) -> OnnxFile:
     """Raises `InputError` with one line if the file is not a readable ONNX model."""
-    onnx = _import_onnx()
-    return _Reader(onnx, path.parent).model(_decode_model(onnx, read_model_file(path)))
+    onnx = import_onnx()
+    return _Reader(onnx, path.parent).model(decode_model(onnx, read_model_file(path)))
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
@@ -108,8 +108,8 @@ def external_files(path: Path) -> tuple[Path, ...]:
 
     Raises `InputError` like `read_onnx`.
     """
-    onnx = _import_onnx()
-    reader, proto = _Reader(onnx, path.parent), _decode_model(onnx, read_model_file(path))
+    onnx = import_onnx()
+    reader, proto = _Reader(onnx, path.parent), decode_model(onnx, read_model_file(path))
     return tuple(
         sorted({reader.external(t) for t in _iter_tensors(proto, onnx) if _is_external(t)})
     )
@@ -120,11 +120,11 @@ def onnx_metadata(path: Path) -> Mapping[str, str]:
 
     Raises `InputError` like `read_onnx`.
     """
-    proto = _decode_model(_import_onnx(), read_model_file(path))
+    proto = decode_model(import_onnx(), read_model_file(path))
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 
-def _decode_model(onnx: Any, content: bytes) -> Any:
+def decode_model(onnx: Any, content: bytes) -> Any:
     try:
         return onnx.load_model_from_string(content)
     except Exception as error:  # the protobuf runtime's errors for damaged data vary
@@ -149,7 +149,7 @@ def _is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == type(tensor).EXTERNAL)
 
 
-def _import_onnx() -> Any:
+def import_onnx() -> Any:
     return optional("onnx", "onnx.numpy_helper")[0]
 
 
