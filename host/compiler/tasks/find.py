@@ -49,6 +49,7 @@ from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
+from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
 from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
 from edgekit.host.compiler.tasks.voices import voice_task
 from edgekit.host.compiler.tasks.widen import widened
@@ -125,7 +126,8 @@ def _without_results(graph: Graph, options: CompileOptions) -> Prepared:
     """The graph of a model that takes no picture, with a note where results are expected."""
     if options.task != "guess":
         return Prepared(graph)
-    note = "shows no results: its inputs and outputs are not known ones; --output FILE writes them"
+    why = known_listener(graph) or "its inputs and outputs are not known ones"
+    note = f"shows no results: {why}; --output FILE writes them"
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
@@ -134,7 +136,7 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     stated = model.own.task
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
-    why = "its outputs are not known ones"
+    why = known_detector(model.ends.graph, model.ends.image) or "its outputs are not known ones"
     if lines := scores_of(model.ends):
         why = (
             f"'{lines.name}' may be characters along a line of text, which no file lists: put them "

@@ -1,0 +1,58 @@
+"""Models that are known, but show no results here: what they are, and what to use instead."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.ir.types import Graph, Shape
+from edgekit.host.compiler.tasks.ends import InputImage
+
+_MTCNN = (
+    "it may be one of MTCNN's three networks, which find faces only together, in pictures of many "
+    "sizes; use a detector of one, such as YuNet or face_detection_back.tflite"
+)
+_EFFICIENT_DET = (
+    "outputs are like EfficientDet's, whose anchors the file does not state; export it with "
+    "TFLite_Detection_PostProcess, or with MediaPipe's metadata"
+)
+_TEN_VAD = (
+    "it is like TEN VAD's, which takes features of sound that are not computed here; use Silero's "
+    "silero_vad.onnx"
+)
+_FSMN = (
+    "it is like FSMN-VAD's, which takes features of sound that are not computed here; use Silero's "
+    "silero_vad.onnx"
+)
+_LATER_STAGES = {24: [(1, 2), (1, 4)], 48: [(1, 2), (1, 4), (1, 10)]}  # by the input's size
+_ANCHORS, _LEVELS = 9, (8, 16, 32, 64, 128)  # of a cell, and strides
+_TEN_INPUTS = [(1, 3, 41), *[(1, 64)] * 4]
+_FSMN_CACHE, _FSMN_STATES = (1, 128, 19, 1), 400
+
+
+def known_detector(graph: Graph, image: InputImage) -> str:
+    """What a model of pictures is; empty if that is not known."""
+    shapes = _shapes(graph, graph.outputs)
+    if image.height == image.width and sorted(shapes) == _LATER_STAGES.get(image.height):
+        return _MTCNN
+    if len(shapes) != 2 or any(shape[:1] != (1,) for shape in shapes):
+        return ""
+    maps = [shape[1:] for shape in shapes]
+    if all(len(shape) == 3 for shape in maps):
+        for channel in (0, 2):
+            rest = {shape[:channel] + shape[channel + 1 :] for shape in maps}
+            if sorted(shape[channel] for shape in maps) == [2, 4] and len(rest) == 1:
+                return _MTCNN
+    boxes = _ANCHORS * sum(map(image.cells, _LEVELS))
+    rows = sorted(shape[1] for shape in maps if len(shape) == 2 and shape[0] == boxes)
+    return _EFFICIENT_DET if len(rows) == 2 and 4 in rows else ""
+
+
+def known_listener(graph: Graph) -> str:
+    """The same of a model of sound."""
+    shapes = _shapes(graph, graph.inputs)
+    if sorted(shapes, key=len, reverse=True) == _TEN_INPUTS:
+        return _TEN_VAD
+    features = [shape for shape in shapes if len(shape) == 3 and shape[2] == _FSMN_STATES]
+    return _FSMN if features and shapes.count(_FSMN_CACHE) == len(shapes) - 1 else ""
+
+
+def _shapes(graph: Graph, names: tuple[str, ...]) -> list[Shape]:
+    return [graph.tensors[name].shape for name in names]
