@@ -141,11 +141,11 @@ def coco_json(
     The image's id is the number that its file is named, else the name. The category is COCO's id
     for COCO's classes, else the class's index.
     """
-    ids = COCO_IDS if tuple(labels) == COCO else range(1 << 16)
+    ids = dict(zip(COCO, COCO_IDS, strict=True)) if {*labels} - {""} == {*COCO} else {}
     entries = [
         {
             "image_id": int(file.stem) if file.stem.isdecimal() else file.name,
-            "category_id": ids[box.number],
+            "category_id": ids.get(box.label, box.number),
             "category": box.name,
             "bbox": [round(v, 2) for v in (box.left, box.top, *_extents(box))],
             "score": round(box.score, 5),

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.cli.boxes import coco_json
+from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from tests.support.applications import FORM, UnixConnection, form_with
 from tests.support.detectors import best_boxes, detector, scattered
@@ -84,6 +87,15 @@ def test_boxes_of_outputs_that_show_them_are_written(edgekit, home):
     assert [b["score"] for b in json.loads((home / "boxes.json").read_text())] == [0.9, 0.4]
     with np.load(home / "rows.npz") as made:
         assert [*made] == ["rows"]
+
+
+@pytest.mark.parametrize("labels", [COCO, COCO_CATEGORIES, ("", *COCO_CATEGORIES)])
+def test_categories_are_those_of_coco(labels):
+    """Whatever the model counts."""
+    boxes = [Box(name, 0.5, 0, 0, 9, 9, labels.index(name)) for name in ("person", "toothbrush")]
+    written = coco_json([(Path("7.jpg"), [Pose(box, []) for box in boxes])], labels, {})
+    assert [each["category_id"] for each in json.loads(written)] == [1, 90]
+    assert [each["image_id"] for each in json.loads(written)] == [7, 7]
 
 
 @pytest.mark.slow
