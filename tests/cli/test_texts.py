@@ -8,7 +8,6 @@ import shutil
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from edgekit.device.runtime.application import open as open_on_board
@@ -16,6 +15,8 @@ from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.api import connect
 from tests.cli.test_detect import served
 from tests.support.text_models import SPECIAL, VOCABULARY, WIDTH, text_model, tokenizer_document
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 _TEXTS = ("the cat sits on the mat", "a cat's mat", "unsaid: 42%")
 _CAT = [SPECIAL.index("[CLS]"), VOCABULARY.index("cat"), SPECIAL.index("[SEP]")]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
+import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.onnx_models import model, node, save, value
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 N = 13
 # The rows of `both` [N, 2] where x is not 0, and as an image [1, 2, rows].

@@ -42,6 +42,7 @@ _SOURCES = {
     "instructions": "counted for",
 }
 _NEAR = 0.05  # in squared logarithms: cases closer than this have equal weight
+_EQUAL_ERRORS = 1e-12  # of fits
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ def _similarity_weight(a: KernelWork, b: KernelWork) -> float:
 
 def _fit_rates(cases: Sequence[LayoutCase]) -> tuple[float, ...]:
     """Fit nonnegative rates per product, value, piece and input; try every subset and keep the
-    one with the least squared relative error."""
+    one with the least squared relative error, of equal ones the smallest: how NumPy rounds, which
+    differs between its versions, must not decide."""
     sizes = [i for i in range(_SIZES) if any(c.work.sizes[i] for c in cases)]
     ways = (k for n in range(1, len(sizes) + 1) for k in itertools.combinations(sizes, n))
     found, least = (0.0,) * _SIZES, float("inf")
@@ -189,7 +191,7 @@ def _fit_rates(cases: Sequence[LayoutCase]) -> tuple[float, ...]:
         a = np.array([[c.work.sizes[i] / c.cost for i in kept] for c in cases])
         solved = np.linalg.lstsq(a, np.ones(len(cases)), rcond=None)[0]
         error = float(np.square(a @ solved - 1).sum())
-        if (solved >= 0).all() and error < least:
+        if (solved >= 0).all() and error < least - _EQUAL_ERRORS:
             values = dict(zip(kept, solved.tolist(), strict=True))
             found, least = tuple(values.get(i, 0.0) for i in range(_SIZES)), error
     return found

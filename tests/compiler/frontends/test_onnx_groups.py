@@ -4,7 +4,6 @@ Runtime."""
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from edgekit.host.compiler.frontends import import_model
@@ -12,6 +11,8 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 from tests.support.counted_rows import PAIR, N, agrees, both, counts, saved
 from tests.support.onnx_models import node, value
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 # "wide" [1, 4, rows] from "image" [1, 2, rows].
 _WIDE = [*PAIR, node("Conv", ["image", "w"], ["wide"])]
