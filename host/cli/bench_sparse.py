@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.spmv import SpmvResult
+    from edgekit.host.lab.bench.spmv_on_core import SparsePeer
     from edgekit.host.lab.tune.spmv_board import BoardResult
     from edgekit.host.simulator.sparse import StoredForm
     from edgekit.host.simulator.target import SimulatedCore
@@ -63,7 +64,7 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench sparse --matrix bcsstk13.mtx --peers",
             "edgekit lab bench sparse --matrix banded:1000000:5 --threads 2 --peers --json",
             "edgekit lab bench sparse --matrix power:100000:10 --board pi --hotspots",
-            "edgekit lab bench sparse --board rpi4                # estimated without a board",
+            "edgekit lab bench sparse --board rpi4 --peers        # estimated, beside SciPy",
             "edgekit lab bench sparse --weights models/face_detection_full_range_sparse.tflite",
             "edgekit lab bench sparse --weights pruned.npz --pixels 2304 --board rpi4 --json",
         ),
@@ -98,7 +99,7 @@ def bench_sparse(
     ] = 1,
     dtype: ValueType = "float32",
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, alternating.")
+        bool, typer.Option("--peers", help="Time other libraries too, here or by estimate.")
     ] = False,
     hotspots: Annotated[
         bool, typer.Option("--hotspots", help="Show where the time goes and what it waits for.")
@@ -146,9 +147,9 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
     from edgekit.host.simulator.target import SimulatedCore
 
     threads, seconds, hotspots = work.threads, work.seconds, work.hotspots
-    if work.peers:
-        refuse_peers(name)
     where = board_or_core(name, transport)
+    if work.peers and not isinstance(where, SimulatedCore):
+        refuse_peers(name)
     if hotspots:
         refuse_estimate(where, "--hotspots")
     standard = ESTIMATED if isinstance(where, SimulatedCore) else STANDARD
@@ -156,7 +157,9 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
         # A matrix may need the kernels of this machine, and compile them.
         given = [(each, open_matrix(each, work.dtype)) for each in work.matrices or standard]
         if isinstance(where, SimulatedCore):
-            _tell_estimates(where, _by_estimate(where, given, threads), threads, as_json)
+            estimates = _by_estimate(where, given, threads)
+            scipy = _scipy_on_core(where, given) if work.peers else None
+            _tell_estimates(where, estimates, scipy, threads, as_json)
         elif work.peers:
             results = _with_peers(given, threads, seconds)
             found = _on_board(where, given, 1, seconds, only_hotspots=True) if hotspots else []
@@ -234,15 +237,32 @@ def _by_estimate(target: SimulatedCore, given: _Given, threads: int) -> list[_Es
     return found
 
 
+def _scipy_on_core(target: SimulatedCore, given: _Given) -> SparsePeer:
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import counting
+    from edgekit.host.lab.bench.spmv_on_core import estimate_scipy
+
+    with counting("matrices timed with SciPy") as tell:
+        return estimate_scipy([matrix for _, matrix in given], target, tell, note)
+
+
 def _tell_estimates(
-    target: SimulatedCore, found: Sequence[_Estimated], threads: int, as_json: bool
+    target: SimulatedCore,
+    found: Sequence[_Estimated],
+    scipy: SparsePeer | None,
+    threads: int,
+    as_json: bool,
 ) -> None:
     from edgekit.host.cli.bench_board import estimate_document, show_estimate
     from edgekit.host.cli.output import emit, table
+    from edgekit.host.lab.bench.spmv import geometric_mean
     from edgekit.host.simulator.report import cost_document, largest_bound
 
     kinds = ["int8" if matrix.stored == "s8" else "float" for _, matrix, *_ in found[:1]]
     times = [target.milliseconds(form.cost.cycles) / 1e3 for *_, form in found]
+    theirs = scipy.seconds if scipy and scipy.seconds else [math.nan] * len(found)
+    ratios = [their / our for their, our in zip(theirs, times, strict=True)]
+    mean = geometric_mean(ratios)
     if as_json:
         matrices = [
             {
@@ -255,8 +275,11 @@ def _tell_estimates(
                 "padding": form.padding,
                 "bytes": form.bytes,
                 "cost": cost_document(form.cost),
+                "scipy_ratio": ratio,
             }
-            for (name, matrix, answer, form), seconds in zip(found, times, strict=True)
+            for (name, matrix, answer, form), seconds, ratio in zip(
+                found, times, ratios, strict=True
+            )
         ]
         document = {
             "schema": "edgekit.estimate.spmv/1",
@@ -264,18 +287,29 @@ def _tell_estimates(
             "threads": threads,
             "unit": "seconds",
             "matrices": matrices,
+            "scipy": None if scipy is None else scipy.missing or scipy.version,
+            "mean_ratio": mean,
             "estimate": estimate_document(target, kinds, threads),
         }
-        emit(document)
+        emit(_without_nan(document))
         return
     rows = [
         (
             *(name, str(len(matrix.data)), answer.rule, f"{form.padding:.2f}"),
             *(f"{1e6 * seconds:.1f}", largest_bound(form.cost)),
+            *([] if scipy is None else ["-" if math.isnan(ratio) else f"{ratio:.2f}"]),
         )
-        for (name, matrix, answer, form), seconds in zip(found, times, strict=True)
+        for (name, matrix, answer, form), seconds, ratio in zip(found, times, ratios, strict=True)
     ]
-    table(["matrix", "non-zeros", "settings", "padding", "µs", "bound by"], rows)
+    columns = ["matrix", "non-zeros", "settings", "padding", "µs", "bound by"]
+    table(columns + ([] if scipy is None else ["scipy"]), rows)
+    if scipy is not None and scipy.missing:
+        print(f"scipy: {scipy.missing}")
+    elif scipy is not None and not math.isnan(mean):
+        print(
+            f"geometric mean: SciPy {scipy.version}, on one thread, takes {mean:.2f} times as long "
+            "as edgekit"
+        )
     show_estimate(target, kinds, threads)
 
 

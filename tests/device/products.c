@@ -143,6 +143,8 @@ static void refuse_outlier(ek_kernels *k, ek_outlier_matrix *good) {
     ek_outlier_matrix *none;
     refused(k, "scales of 0", ek_outlier_open(k, &w, zeros, N, &none));
     refused(k, "too few scales", ek_outlier_open(k, &w, scale, N - 1, &none));
+    refused(k, "no scales", ek_outlier_open(k, &w, NULL, N, &none));
+    refused(k, "odd scales", ek_outlier_open(k, &w, (const float *)((char *)scale + 1), N, &none));
     refused(k, "weights of floats", ek_outlier_open(k, &floats, scale, N, &none));
     refused(k, "no weights", ek_outlier_open(k, NULL, scale, N, &none));
     refused(k, "no activations", ek_outlier_multiply(good, NULL, 6, &to, 1, NULL));

@@ -58,9 +58,11 @@ int ek_session_check(ek_kernels *k, const char *what, const char *name, const ek
         return ek_session_fail(k, EK_INPUT,
                                "%s: expected strides of %s other than 0, found [%lld, %lld]", what,
                                name, (long long)m->row_stride, (long long)m->column_stride);
-    if ((uintptr_t)m->data % ek_type_bytes(m->type))
-        return ek_session_fail(k, EK_INPUT, "%s: expected %s aligned to %zu bytes, found it at %p",
-                               what, name, ek_type_bytes(m->type), (const void *)m->data);
+    const size_t beyond = (uintptr_t)m->data % ek_type_bytes(m->type);
+    if (beyond)
+        return ek_session_fail(k, EK_INPUT,
+                               "%s: expected %s aligned to %zu bytes, found it %zu bytes beyond",
+                               what, name, ek_type_bytes(m->type), beyond);
     if (!find_memory(m, &low, &high))
         return ek_session_fail(k, EK_INPUT,
                                "%s: expected %s in memory, found strides of [%lld, %lld]", what,

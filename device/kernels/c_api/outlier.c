@@ -28,9 +28,15 @@ static int check_weights(ek_kernels *k, const ek_matrix *w, const float *scales,
                                "[%lld, %lld]",
                                MOST_CHANNELS, ek_type_name(w->type), (long long)w->rows,
                                (long long)w->columns);
-    if (columns != w->columns || (columns && !scales) || (uintptr_t)scales % sizeof *scales)
-        return ek_session_fail(k, EK_INPUT, "ek_outlier: expected %lld scales, found %lld at %p",
-                               (long long)w->columns, (long long)columns, (const void *)scales);
+    if (columns != w->columns || (columns && !scales))
+        return ek_session_fail(k, EK_INPUT, "ek_outlier: expected %lld scales, found %s%lld",
+                               (long long)w->columns, scales ? "" : "NULL for ",
+                               (long long)columns);
+    if ((uintptr_t)scales % sizeof *scales)
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_outlier: expected scales aligned to %zu bytes, found them %zu "
+                               "bytes beyond",
+                               sizeof *scales, (size_t)((uintptr_t)scales % sizeof *scales));
     for (int64_t i = 0; i < columns; i++)
         if (!(scales[i] > 0) || !isfinite(scales[i]))
             return ek_session_fail(k, EK_INPUT,
