@@ -1,20 +1,32 @@
-"""Estimates products of floats by OpenBLAS, from NumPy's wheel for a board's core, beside ours.
+"""Estimates products by other libraries, from their wheels for a board's core, beside ours.
 
-Both get their operands as they are: nothing is packed ahead.
+Floats: NumPy's OpenBLAS; both get their operands as they are, nothing is packed ahead. Bytes: ONNX
+Runtime's MatMulInteger, with constant weights that it packs; its product of a few values, which
+takes as long as a session, is subtracted.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.lab.bench.board_peers import NUMPY, Tell, Tools, guest_folder
+from edgekit.host.lab.bench.board_peers import (
+    NUMPY,
+    PeerJob,
+    Tell,
+    Tools,
+    estimate_peer,
+    guest_folder,
+)
 from edgekit.host.lab.bench.gemm import CaseResult, GemmPeers, OnCase, Peer
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
@@ -25,11 +37,13 @@ from edgekit.host.simulator.run import SimulatorJob
 from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.features import GemmShape
 
-_NAME, _PROGRAM = "openblas", "product.py"
+_NAME, _PROGRAM, _SESSIONS = "openblas", "product.py", "onnxruntime"
 # OpenBLAS's kernels for small cores and for the likes of an A76; each product counts with the
 # fastest, since it does not know all cores by itself.
 _KERNELS = ("ARMV8", "CORTEXA53", "CORTEXA57", "NEOVERSEN1")
 _CLOSE = 1e-3  # of the largest value
+_SESSION = GemmShape(1, 4, 4)  # the product that takes as long as an ONNX Runtime session
+_SECONDS = 900.0  # limit of one run
 
 
 @dataclass(frozen=True)
@@ -49,8 +63,72 @@ def compare_on_core(
     tell: Tell,
     tools: Tools | None = None,
 ) -> tuple[list[CaseResult], GemmPeers]:
-    """The products of floats in `results` with OpenBLAS's time, and with the seconds of `ours`.
-    Without OpenBLAS, the peers say why it is missing."""
+    """The products of floats in `results` with OpenBLAS's time, and with the seconds of `ours`;
+    those of s8 with ONNX Runtime's. The peers say why one is missing."""
+    found, peers = _beside_openblas(results, target, ours, threads, on_case, tell, tools)
+    if not any(result.dtype == "s8" for result in results):
+        return found, peers
+    versions, missing = dict(peers.versions), dict(peers.missing)
+    if not any(result.dtype == "f32" for result in results):
+        versions, missing = {}, {}
+    try:
+        time = functools.partial(_onnxruntime, target, threads, tell, tools or Tools())
+        session, version = time(_SESSION)
+        for i, result in enumerate(found):
+            if result.dtype == "s8":
+                seconds = max(time(result.case.shape)[0] - session, 1e-9)
+                peer = Peer(seconds, seconds / result.cost)
+                found[i] = replace(result, peers={_SESSIONS: peer})
+                on_case(i + 1, len(found))
+        versions[_SESSIONS] = f"{version}; weights are packed ahead"
+    except EdgekitError as failure:
+        missing[_SESSIONS] = str(failure)
+    return found, GemmPeers(versions, missing)
+
+
+def _onnxruntime(
+    target: SimulatedCore, threads: int, tell: Tell, tools: Tools, shape: GemmShape
+) -> tuple[float, str]:
+    """Seconds with a session's, and the version. InputError without the engine or if it is
+    wrong."""
+    weights = np.random.default_rng(2).integers(-127, 128, (shape.k, shape.n)).astype(np.int8)
+    with tempfile.TemporaryDirectory() as made:
+        model = Path(made) / "product.onnx"
+        model.write_bytes(_integer_product(shape, weights))
+        job = PeerJob(model, target, threads, {}, ("f32",), _SECONDS)
+        found = estimate_peer(_SESSIONS, job, tell, tools)
+    if found.missing:
+        raise InputError(found.missing)
+    return found.milliseconds / 1e3, found.version
+
+
+def _integer_product(shape: GemmShape, weights: np.ndarray) -> bytes:
+    """An ONNX file. InputError without the package onnx."""
+    try:
+        onnx: Any = importlib.import_module("onnx")
+    except ImportError:
+        raise InputError("needs the package onnx; install it") from None
+    helper, types = onnx.helper, onnx.TensorProto
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", types.INT8, (shape.m, shape.k))],
+        [helper.make_tensor_value_info("y", types.INT32, (shape.m, shape.n))],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def _beside_openblas(
+    results: Sequence[CaseResult],
+    target: SimulatedCore,
+    ours: Callable[[GemmShape], float],
+    threads: int,
+    on_case: OnCase,
+    tell: Tell,
+    tools: Tools | None,
+) -> tuple[list[CaseResult], GemmPeers]:
     with_tools = tools or Tools()
     try:
         root = with_tools.root(target.board.arch, tell)

@@ -1,12 +1,15 @@
-"""OpenBLAS beside our products on a board's core: times, versions, and wrong products."""
+"""Other libraries beside our products on a board's core: times, versions, and wrong products."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.host.compiler.costs.methods.gemm import Method
@@ -16,6 +19,7 @@ from edgekit.host.lab.bench.board_peers import Tools
 from edgekit.host.lab.bench.gemm import CaseResult
 from edgekit.host.lab.bench.gemm_cases import GemmCase
 from edgekit.host.lab.bench.gemm_on_core import compare_on_core
+from edgekit.host.lab.bench.peer_check import Expected
 from edgekit.host.simulator.root import SystemRoot
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmKey, GemmShape
@@ -34,11 +38,27 @@ def _result(dtype: Any) -> CaseResult:
 
 
 def _tools(tmp_path: Path, factor: float) -> Tools:
-    """The guest's product is `factor` times the right one, in as many cycles as its kernels' name
-    has letters, times 1.5 million."""
+    """The guest's product is `factor` times the right one. OpenBLAS takes as many cycles as its
+    kernels' name has letters, times 1.5 million; ONNX Runtime 1 million, and another per output."""
     root = SystemRoot("aarch64", tmp_path / "root", "3.11")
 
+    def expected(model: Path, _: Any) -> Expected:
+        graph = onnx.load(model).graph
+        m, n = (each.dim_value for each in graph.output[0].type.tensor_type.shape.dim)
+        return Expected({}, (np.full((m, n), 100, np.int32),), (0.0,))
+
+    def infer(job: Any) -> Any:
+        graph = onnx.load(job.command[4]).graph
+        shape = [each.dim_value for each in graph.output[0].type.tensor_type.shape.dim]
+        folder = Path(job.command[6])
+        np.full(shape, 100 * factor, np.int32).tofile(folder / "out0")
+        (folder / "outputs.json").write_text(json.dumps([{"shape": shape, "dtype": "int32"}]))
+        region = SimpleNamespace(cost=SimpleNamespace(cycles=1_000_000 * (1 + math.prod(shape))))
+        return SimpleNamespace(regions=(region,), said="version 1.32\n")
+
     def run(_: Any, __: Any, job: Any) -> Any:
+        if job.command[3] == "onnxruntime":
+            return infer(job)
         m, n, k, folder = *map(int, job.command[3:6]), Path(job.command[6])
         a, b = (np.fromfile(folder / name, "f4") for name in "ab")
         (a.reshape(m, k) @ b.reshape(k, n) * np.float32(factor)).tofile(folder / "c")
@@ -46,7 +66,7 @@ def _tools(tmp_path: Path, factor: float) -> Tools:
         region = SimpleNamespace(cost=SimpleNamespace(cycles=cycles))
         return SimpleNamespace(regions=(region,), said="version 2.3\n")
 
-    return Tools(lambda *_: root, lambda *_: tmp_path, lambda *_: root, run)
+    return Tools(lambda *_: root, lambda *_: tmp_path, lambda *_: root, run, expected)
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +85,13 @@ def test_the_fastest_kernels_count(tmp_path: Path) -> None:
     seconds = 5 * 1_500_000 / (_RPI4.core.clock_mhz * 1e6)  # of ARMV8
     assert floats.peers["openblas"].seconds == pytest.approx(seconds)
     assert (floats.cost, floats.ratio) == (0.01, pytest.approx(seconds / 0.01))
-    assert byte == _result("s8") and peers.versions == {
-        "openblas": "of NumPy 2.3; nothing is packed ahead"
+    session = 1_000_000 * (1 + 4)  # of 1 x 4 outputs
+    bytes_seconds = (1_000_000 * (1 + 4 * 5) - session) / (_RPI4.core.clock_mhz * 1e6)
+    assert byte.peers["onnxruntime"].seconds == pytest.approx(bytes_seconds)
+    assert byte.ratio == pytest.approx(bytes_seconds / byte.cost)
+    assert peers.versions == {
+        "openblas": "of NumPy 2.3; nothing is packed ahead",
+        "onnxruntime": "1.32; weights are packed ahead",
     }
 
 
@@ -74,6 +99,7 @@ def test_a_wrong_product_has_no_time(tmp_path: Path) -> None:
     results, peers = _compared(_tools(tmp_path, 1.01))
     assert results == [_result("f32"), _result("s8")]
     assert "found other values" in peers.missing["openblas"]
+    assert "expected outputs within" in peers.missing["onnxruntime"]
 
 
 def test_a_board_without_wheels_has_no_peer(tmp_path: Path) -> None:
@@ -81,4 +107,5 @@ def test_a_board_without_wheels_has_no_peer(tmp_path: Path) -> None:
         raise InputError("estimates: expected wheels of numpy, found none")
 
     tools = Tools(_tools(tmp_path, 1.0).root, refuse)
-    assert "expected wheels of numpy" in _compared(tools)[1].missing["openblas"]
+    missing = _compared(tools)[1].missing
+    assert all("expected wheels of numpy" in missing[name] for name in ("openblas", "onnxruntime"))
