@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.common.content import release_pages
 from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnQuantized
 
 Array = NDArray[Any]
@@ -157,6 +158,7 @@ class Tensor:
         if self.data is None or self.dtype is not DType.I8:
             return self.bytes
         least, most = self.data.min(initial=0), self.data.max(initial=0)
+        release_pages()
         bits = next((b for b in (2, 4) if least >= -(1 << b - 1) and most < 1 << b - 1), 8)
         return -(-self.bytes * bits // 8)
 

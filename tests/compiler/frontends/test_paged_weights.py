@@ -13,7 +13,7 @@ from edgekit.host.common.content import PagedBytes, parts_of, release_pages
 from edgekit.host.common.paged import LEAST_ARRAY, PagedArrays
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
-from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.errors import InputError
 from tests.support.gguf_files import Q8_0, Stored, random_model
@@ -46,6 +46,12 @@ def test_arrays_leave_memory_and_keep_their_values(tmp_path: Path) -> None:
     release_pages()
     assert resident(kept[0]) < mmap.PAGESIZE
     np.testing.assert_array_equal(kept[1], arrays[1])
+
+
+def test_counting_packed_bytes_leaves_no_weights_in_memory(tmp_path: Path) -> None:
+    array = PagedArrays(tmp_path, 1 << 21).keep(np.ones((1024, 1024), np.int8))
+    assert Tensor("w", array.shape, DType.I8, data=array).packed_bytes == array.nbytes // 4
+    assert resident(array) < mmap.PAGESIZE
 
 
 @pytest.mark.parametrize("size", [0, LEAST_ARRAY, 1 << 62])
