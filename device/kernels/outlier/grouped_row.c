@@ -48,15 +48,17 @@ EK_INLINE pairs pairs_at(const uint8_t *w) {
     return both;
 }
 
-/* group_sums: the exact sums of a group at w, times 1 / SUM_UNIT. */
+/* group_sums: the exact sums of a group at w, times 1 / SUM_UNIT. Of all weights, no byte behind
+ * `last` may be read. */
 #if BITS == 8
 #define SUM_UNIT 1.0f
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
     const i8_row *row[1] = {x};
     i8_sums sums;
     i8_clear(&sums);
     i8_accumulate(1, nv, &sums, (i8_rows){row, I8_STEP, 0, 1, 0}, GROUPS, (const i8_value *)w);
-    (void)sum;
+    (void)sum, (void)last;
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         to[j] = i8_sum(nv, &sums, 0, j);
@@ -65,7 +67,8 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #include "int2_row.h"
 #elif EK_I8 == EK_I8_DOT4_SS
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
     const int bytes = nv * EK_VL * I8_GROUP;
     vi high[NV];
     EK_UNROLL
@@ -106,7 +109,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
             TOGETHER(nv, high);
         }
     }
-    (void)sum;
+    (void)sum, (void)last;
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         to[j] += high[j];
@@ -114,7 +117,8 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #elif EK_I8 == EK_I8_MULL16
 #define SUM_UNIT 1.0f
 _Static_assert(GROUPS <= 128, "16 products of -127..127 and 0..15 fit 16 bits");
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
     const int bytes = nv * EK_VL * I8_STEP;
     vi_short s[NV * EK_VL] = {0};
     for (long p = 0; p < HALF; p += I8_STEP, w += bytes) {
@@ -195,14 +199,14 @@ EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places
 
 EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *places,
                               const uint8_t *w, long column) {
-    const uint8_t *const panel = w;
+    const uint8_t *const panel = w, *const last = w + a->groups * BLOCK(nv) - 1;
     vf total[NV], extra[NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         total[j] = extra[j] = vf_splat(0);
     for (long g = 0; g < a->groups; g++, w += BLOCK(nv)) {
         vi sums[NV];
-        group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, sums);
+        group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, last, sums);
         const uint8_t *scale = w + VALUES(nv);
         prefetch(scale, nv * EK_VL * (int)stream_scale_bytes(SCALES));
         EK_UNROLL

@@ -12,7 +12,9 @@ EK_INLINE vi quarter_of(pairs all, const int q) {
     return (vi)(q == 3 ? all >> 6 : all & (uint8_t)(3 << 2 * q));
 }
 
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
+    (void)last;
     vi s[3][NV]; /* times 1, 4 and 16 */
     EK_UNROLL
     for (int j = 0; j < nv; j++)
@@ -58,7 +60,9 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
         to[j] = s[0][j] + (s[1][j] >> 2) + (s[2][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
+    (void)last;
     const int bytes = nv * EK_VL * I8_STEP;
     vi_short s[NV * EK_VL] = {0};
     for (long p = 0; p < QUARTER; p += I8_STEP, w += bytes) {

@@ -9,6 +9,7 @@
 /* Steps whose sums fit 16 bits, by -127..127: of two values -8..7 each, or of four, 0..3 and one of
  * them 0..12. */
 #define MOST 16
+#define AHEAD 512 /* bytes: on X60, 256 take 8% longer with 4 bits, with 2 bits as long */
 
 /* Keeps the compiler, which knows no latencies, from computing one value after the other. */
 #ifdef __riscv
@@ -93,13 +94,26 @@ EK_INLINE void one_step(const int nv, i8_two16 s[PARTS][TWO], const int8_t *x, c
     }
 }
 
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+/* Brings two lines to the caches by loads whose results nothing waits for: cores in order go on. */
+EK_INLINE void fetch_ahead(const uint8_t *w, const uint8_t *last) {
+#ifdef __riscv
+    EK_UNROLL
+    for (int at = AHEAD; at < AHEAD + 128; at += 64)
+        __asm__ volatile("lbu zero, 0(%0)" : : "r"(w + at < last ? w + at : last));
+#else
+    (void)w, (void)last;
+#endif
+}
+
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
+                          const uint8_t *last, vi *to) {
     i8_two all[TWO] = {0};
     for (long from = 0; from < RUN; from += MOST) {
         const long until = ek_min(from + MOST, RUN);
         i8_two16 s[PARTS][TWO] = {0};
         long p = from;
         for (; nv == 4 && p + 4 <= until; p += 4, w += 4 * nv * EK_VL) {
+            fetch_ahead(w, last);
             two_steps(s, x + p, w);
             two_steps(s, x + p + 2, w + 2 * nv * EK_VL);
         }
