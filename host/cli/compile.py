@@ -105,7 +105,7 @@ def compile_command(
     if (
         model is not None
         and not (output or "").endswith(".onnx")
-        and is_decoder_folder(Path(model), options.task == GENERATE)
+        and is_decoder_folder(Path(model), {GENERATE: True, "none": False}.get(options.task))
     ):
         _compile_decoder(Path(model), output, options, build)
         return

@@ -130,6 +130,14 @@ def test_folders_of_other_networks_make_no_texts(tmp_path: Path) -> None:
     assert not is_decoder_folder(folder)
     with pytest.raises(InputError, match=r"model_type: expected one of bitnet, .* found 'mamba'"):
         is_decoder_folder(folder, generates=True)
+    folder = hub_folder(tmp_path / "moe", random_model(), architectures=["MixtralForCausalLM"])
+    assert is_decoder_folder(folder)
+    folder = hub_folder(
+        tmp_path / "other", random_model(), model_type="opt", architectures=["OPTForCausalLM"]
+    )
+    assert not is_decoder_folder(folder, generates=False)
+    with pytest.raises(InputError, match=r"found 'opt'; choose .* --task none"):
+        is_decoder_folder(folder)
 
 
 @pytest.mark.parametrize("lost", [0, 2])

@@ -43,16 +43,21 @@ class _Tensor:
     make: Callable[[], Array]
 
 
-def is_decoder_folder(folder: Path, generates: bool = False) -> bool:
+def is_decoder_folder(folder: Path, generates: bool | None = None) -> bool:
     """Whether a folder has the weights of a language model that `convert` knows. Raises InputError
-    for one that is to make texts and is of another architecture."""
-    kind = _config(folder).get("model_type")
+    for one that is to make texts and is of another architecture. `generates`: None if it is if the
+    folder says so."""
+    config = _config(folder)
+    kind, classes = config.get("model_type"), config.get("architectures")
     if kind is None or not any(folder.glob("*.safetensors")):
         return False
+    if generates is None and isinstance(classes, list):
+        generates = any(str(name).endswith("ForCausalLM") for name in classes)
     if generates and kind not in ARCHITECTURES:
         raise InputError(
             f"{folder / CONFIG}: model_type: expected one of {', '.join(ARCHITECTURES)}, found "
-            f"{kind!r:.40}; choose a model of one of these"
+            f"{kind!r:.40}; choose a model of one of these, or compile the network as it is, "
+            "which keeps no tokens: --task none"
         )
     return kind in ARCHITECTURES
 
