@@ -136,8 +136,8 @@ def test_no_text_is_longer_than_a_window_of_all_layers(tmp_path: Path) -> None:
         ("phi3_long", {"rope_scaling": {"type": "longrope"}}, "short_factor: expected a list"),
         (
             "bitnet",
-            {"quantization_config": {"quant_method": "bitnet"}},
-            "quantization_config: expected weights as floats, found 'bitnet'",
+            {"quantization_config": {"quant_method": "awq"}},
+            "quantization_config: expected weights as floats, found 'awq'",
         ),
     ],
 )

@@ -23,15 +23,24 @@ from edgekit.host.compiler.frontends.gguf.hub_config import (
     whole,
 )
 from edgekit.host.compiler.frontends.gguf.hub_names import ARCHITECTURES, own_name
+from edgekit.host.compiler.frontends.gguf.hub_ternary import (
+    BLOCK,
+    BLOCK_BYTES,
+    METHOD,
+    SCALE,
+    as_blocks,
+    factor_of,
+    unpacked,
+)
 from edgekit.host.compiler.frontends.gguf.hub_tokenizer import tokenizer_values
-from edgekit.host.compiler.frontends.gguf.safetensors import Stored, read_tensors
+from edgekit.host.compiler.frontends.gguf.safetensors import Stored, read_tensors, unknown_type
 from edgekit.host.compiler.frontends.gguf.write import write_gguf
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.sidecars import CONFIG
 from edgekit.host.errors import InputError
 
 _KINDS = {"F32": 0, "F16": 1, "BF16": 30}
-_F32 = _KINDS["F32"]
+_F32, _TQ2_0 = _KINDS["F32"], 35
 _APART = ("llama", "mistral", "granite", "smollm3")  # with rotary pairs half a head apart
 
 
@@ -84,10 +93,14 @@ def _tensors(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> dict[st
     name = ARCHITECTURES[config["model_type"]]
     made: dict[str, _Tensor] = {}
     for key, each in stored.items():
-        own = own_name(key, name)
+        scale = stored.get(key.removesuffix(".weight") + SCALE)
+        own = None if key.endswith(SCALE) else own_name(key, name)
         if own is None or (own == "output.weight" and config.get("tie_word_embeddings")):
             continue
-        made[own] = _tensor(own, each, config)
+        if each.dtype == "U8":
+            made[own] = _ternary(own, key, each, scale, config)
+        else:
+            made[own] = _tensor(own, each, config)
     scaling = scaling_of(config)
     if scaling["rope_type"] == "llama3":
         made["rope_freqs.weight"] = _floats(_llama3_factors(config, scaling))
@@ -123,6 +136,26 @@ def _tensor(own: str, each: Stored, config: Mapping[str, Any]) -> _Tensor:
         return np.ascontiguousarray(rows).reshape(-1)
 
     return _Tensor(kind, each.shape[::-1] if turned else each.shape, data().nbytes, ordered)
+
+
+def _ternary(
+    own: str, key: str, each: Stored, scale: Stored | None, config: Mapping[str, Any]
+) -> _Tensor:
+    """TQ2_0, or f32 if its blocks do not fit."""
+    about = config.get("quantization_config") or {}
+    if about.get("quant_method") != METHOD or scale is None or len(each.shape) != 2:
+        raise unknown_type(each.file, key, each.dtype)
+    rows, columns = each.shape
+    shape, factor = (4 * rows, columns), factor_of(scale, about)
+    order = _order(own, shape, config)
+    if columns % BLOCK:
+        return _Tensor(_F32, shape, 4 * math.prod(shape), lambda: (
+            unpacked(each.data(), rows, order) * np.float32(factor)).view(np.uint8).reshape(-1)
+        )  # fmt: skip
+    size = math.prod(shape) // BLOCK * BLOCK_BYTES
+    return _Tensor(
+        _TQ2_0, shape, size, lambda: as_blocks(unpacked(each.data(), rows, order), factor)
+    )
 
 
 def _order(own: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> Array | None:

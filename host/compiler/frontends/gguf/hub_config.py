@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.host.compiler.frontends.gguf.hub_names import ARCHITECTURES
+from edgekit.host.compiler.frontends.gguf.hub_ternary import METHOD, check_ternary
 from edgekit.host.compiler.frontends.gguf.network import FAMILIES, Family
 from edgekit.host.compiler.sidecars import CONFIG
 from edgekit.host.errors import InputError
@@ -178,8 +179,11 @@ def _check_plain(config: Mapping[str, Any], family: Family) -> None:
                 f"{CONFIG}: {key}: expected {json_of(wanted)}, found {json_of(config[key])}; "
                 "choose a model without it"
             )
-    method = (config.get("quantization_config") or {}).get("quant_method")
-    if method:
+    about = config.get("quantization_config") or {}
+    method = about.get("quant_method")
+    if method == METHOD:
+        check_ternary(about)
+    elif method:
         raise InputError(
             f"{CONFIG}: quantization_config: expected weights as floats, found {method!r:.40}; "
             "choose the model before quantization, or a GGUF file of it"

@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.types import Array
 from edgekit.host.errors import InputError
 
 _MOST_HEADER = 64 << 20
-BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,20 @@ def _stored(file: Path, name: str, about: Any, start: int, size: int) -> Stored:
     except (KeyError, TypeError, ValueError):
         raise _damaged(file, f"no place of {name!r:.60}") from None
     if dtype not in BYTES:
-        raise InputError(
-            f"{file.name}: {name:.60}: expected F32, F16 or BF16, found {dtype!r:.20}; "
-            "name the folder of the model before it was quantized"
-        )
+        raise unknown_type(file, name, dtype)
     whole = all(type(n) is int and n > 0 for n in shape) and type(first) is type(last) is int
     if not whole or last - first != math.prod(shape) * BYTES[dtype] or not 0 <= first <= last:
         raise _damaged(file, f"another size of {name!r:.60}")
     if start + last > size:
         raise _damaged(file, f"{name!r:.60} beyond its end")
     return Stored(file, dtype, shape, start + first)
+
+
+def unknown_type(file: Path, name: str, found: object) -> InputError:
+    return InputError(
+        f"{file.name}: {name:.60}: expected F32, F16 or BF16, found {found!r:.20}; "
+        "name the folder of the model before it was quantized"
+    )
 
 
 def _damaged(file: Path, found: str) -> InputError:
