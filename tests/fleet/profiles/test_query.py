@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def test_a_query_of_the_views_is_answered(store: ProfileStore, sql: str) -> None
     assert query(store, sql, 100).rows
 
 
+# Newer versions of Python parse as much JSON as DuckDB's own limit lets a query nest.
+_TOO_DEEP = (
+    [(f"SELECT {'1 + ' * 900}1", "a query that nests too deeply")]
+    if sys.version_info < (3, 14)
+    else []
+)
+
+
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
@@ -74,7 +83,7 @@ def test_a_query_of_the_views_is_answered(store: ProfileStore, sql: str) -> None
         ("SELECT 'secret_directory'.current_setting()", "function current_setting"),
         ("SELEC", "syntax error"),
         ("SELECT nosuch FROM operators", "Binder Error"),
-        (f"SELECT {'1 + ' * 900}1", "a query that nests too deeply"),
+        *_TOO_DEEP,
     ],
 )
 def test_a_query_that_reaches_elsewhere_is_refused_and_the_store_is_as_it_was(
