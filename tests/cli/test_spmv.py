@@ -45,7 +45,6 @@ def test_others_are_timed_or_named(edgekit: Any) -> None:
         (["--matrix", "banded:10"], "or a class such as"),
         (["--matrix", "random:100000:1"], "up to 268435456 non-zeros"),
         (["--matrix", "none.mtx"], "No such file"),
-        (["--peers", "--board", "a57"], "expected the board local for --peers, found a57"),
     ],
 )
 def test_what_is_refused(edgekit: Any, arguments: list[str], complaint: str) -> None:

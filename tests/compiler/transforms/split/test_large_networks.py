@@ -28,7 +28,7 @@ from tests.support.places import few_or_all
 
 _TYPES = (DType.F32, DType.I8)
 # The others fit as well, more slowly.
-_HALVED = [("plain", 1), ("mobile", 1), ("residual", 0), ("dense", 1), ("unet", 1), ("encoder", 2)]
+_HALVED = [("plain", 1), ("mobile", 2), ("residual", 0), ("dense", 1), ("unet", 1), ("encoder", 2)]
 
 
 def _arena(made: PreparedGraph, options: CompileOptions) -> int:
