@@ -61,10 +61,12 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of x86-64
 
 def machine() -> str:
     """Returns this process's architecture; armv7l for a 32-bit process on a 64-bit ARM."""
-    name = os.uname().machine
-    if name in ("aarch64", "armv8l") and struct.calcsize("P") == 4:
-        return "armv7l"
-    return name
+    return machine_of(os.uname().machine, struct.calcsize("P"))
+
+
+def machine_of(kernel: str, pointer_bytes: int) -> str:
+    """As `machine`, for a process with pointers of that size under a kernel of that name."""
+    return "armv7l" if kernel in ("aarch64", "armv8l") and pointer_bytes == 4 else kernel
 
 
 @functools.lru_cache(maxsize=None)

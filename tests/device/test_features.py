@@ -11,6 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from edgekit.device.runtime import features
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.kernels import features_unit
@@ -28,6 +30,20 @@ def test_this_machine() -> None:
     assert memory.total is not None
     assert memory.available is not None
     assert 0 < memory.available <= memory.total
+
+
+@pytest.mark.parametrize(
+    "kernel, pointer_bytes, found",
+    [
+        ("aarch64", 8, "aarch64"),
+        ("aarch64", 4, "armv7l"),
+        ("armv8l", 4, "armv7l"),
+        ("armv7l", 4, "armv7l"),
+        ("riscv64", 8, "riscv64"),
+    ],
+)
+def test_32_bit_programs_under_a_64_bit_kernel(kernel: str, pointer_bytes: int, found: str) -> None:
+    assert features.machine_of(kernel, pointer_bytes) == found
 
 
 def test_only_what_all_cores_have() -> None:
