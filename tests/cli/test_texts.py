@@ -64,7 +64,7 @@ def test_texts_are_compared_by_their_vectors(edgekit, home, lines):
     assert json.loads(answers["/embed"][1]) == {"vector": wanted}
     data = json.loads(answers["/v1/embeddings"][1])["data"]
     assert data[0]["embedding"] == wanted and [each["index"] for each in data] == [0, 1]
-    assert answers["/v1/embeddings?"][0] == 400
+    assert answers["/v1/embeddings?"][0] == 404
 
 
 @pytest.mark.slow
