@@ -1,4 +1,5 @@
-"""The Python part of the runtime takes less than 25 MB in addition to the model's memory."""
+"""The Python part of the runtime takes less than 25 MB in addition to the model's memory, and 28 MB
+with Python 3.14."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle
 from tests.support.places import few_or_all
 
-MOST_KB = 25_000
+MOST_KB = 25_000 if sys.version_info < (3, 14) else 28_000
 # Runs the runtime as a board does, then prints the peak resident memory of the process.
 PROGRAM = """
 import os, runpy, sys

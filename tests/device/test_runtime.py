@@ -113,11 +113,13 @@ def test_a_command_that_runs_no_model_loads_only_what_it_needs(root: Path, comma
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     loaded = set(done.stderr.split())
-    slow = {"ctypes", "dataclasses", "inspect", "shutil", "signal", "subprocess", "threading"}
+    slow = {"ctypes", "shutil", "signal", "subprocess", "threading"}
+    if sys.version_info < (3, 14):  # whose argparse loads them
+        slow |= {"dataclasses", "inspect"}
     assert slow & loaded == set()
     agent = "edgekit.device.runtime.agent."
     assert {name.removeprefix(agent) for name in loaded if name.startswith(agent)} == _STATUS
-    assert len(loaded) < 115
+    assert len(loaded) < (115 if sys.version_info < (3, 14) else 135)
 
 
 @pytest.mark.parametrize("before", [(), ("--root", "status")])

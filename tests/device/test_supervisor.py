@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import marshal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,7 @@ def test_a_state_that_cannot_be_written_is_the_one_before(tmp_path: Path) -> Non
     assert (folder.state().name, folder.proved()) == ("", "")
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="looking for a folder cannot fail")
 def test_a_command_stays_successful_where_no_application_can_be_looked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
