@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
+from edgekit.kb.targets.board import BoardProfile
 from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -46,6 +48,14 @@ def _graph(
     return Graph("gated", tensors, nodes, ("x",), outputs)
 
 
+def _check_same(graph: Graph, fused: Graph, board: BoardProfile, folder: Path) -> None:
+    """The fused graph has the reference's values, and its kernels as well."""
+    inputs, (name,) = inputs_of(graph), graph.outputs
+    expected, made = (evaluate(each, inputs).outputs[name] for each in (graph, fused))
+    np.testing.assert_array_equal(made, expected)
+    check(fused, run_here(build(fused, board, folder), inputs), inputs)
+
+
 _SAME = Padding(1, 1, 1, 1)
 _CONV, _DEPTHWISE = (24, 3, 3, 20), (1, 3, 3, 20)
 
@@ -59,10 +69,7 @@ def test_hard_swish_is_part_of_the_convolution(op, w_shape, board, tmp_path):
     graph = _graph(op, w_shape)
     after = fuse_epilogues(graph)
     assert [n.op for n in after.nodes] == [dataclasses.replace(op, epilogue=ops.HardSwish())]
-    inputs = inputs_of(graph)
-    expected, made = (evaluate(g, inputs).outputs["z"] for g in (graph, after))
-    np.testing.assert_array_equal(made, expected)
-    check(after, run_here(build(after, board, tmp_path), inputs), inputs)
+    _check_same(graph, after, board, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -119,10 +126,7 @@ def test_a_residual_is_added_after_the_function(function, channels, board, tmp_p
     after = fuse_additions(fuse_epilogues(graph))
     (node,) = after.nodes
     assert node.inputs[5] == "r"
-    inputs = inputs_of(graph)
-    expected, made = (evaluate(g, inputs).outputs["s"] for g in (graph, after))
-    np.testing.assert_array_equal(made, expected)
-    check(after, run_here(build(after, board, tmp_path), inputs), inputs)
+    _check_same(graph, after, board, tmp_path)
 
 
 @pytest.mark.parametrize(
