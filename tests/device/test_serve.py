@@ -192,10 +192,12 @@ def test_prometheus_is_answered(serve: Serve, tmp_path: Path, port: int) -> None
     assert answered(http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)) == WORKS
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)
     with contextlib.closing(connection):
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics?name[]=inferences")
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "text/plain"
         assert answer.read() == b"inferences 1\n"
+        connection.request("GET", "/v1/models?limit=1")
+        assert json.loads(connection.getresponse().read())["object"] == "list"
 
 
 MIB = 1 << 20

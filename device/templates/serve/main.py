@@ -78,12 +78,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.give_back(self.connection)
 
     def parse_request(self):
-        file, self.rfile = self.rfile, Head(self.rfile)
+        file, self.rfile, self.path = self.rfile, Head(self.rfile), ""
         try:
             known = super().parse_request()
             full = not self.rfile.left
         finally:
             self.rfile = file
+        self.path = self.path.partition("?")[0]
         if known and full:
             self.close_connection = True
             self.send_error(431)

@@ -84,7 +84,8 @@ def parse_head(data: bytes) -> RequestHead:
     if found is None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "expected an HTTP request")
     keeps = found[3] == "1" and headers.get("connection", "").lower() != "close"
-    return RequestHead(found[1], found[2], headers, keeps)
+    path = found[2].partition("?")[0]  # no page has a query
+    return RequestHead(found[1], path, headers, keeps)
 
 
 def answer(status: HTTPStatus, text: str, keeps: bool, seconds: float = 0) -> bytes:

@@ -169,6 +169,7 @@ def test_only_who_has_the_token_reads_the_metrics(server: ProfileServer) -> None
     for wrong in (board, "0" * 64, ""):
         assert ask(server.port, "/metrics", wrong)[0] == 401
     token = server.host_pages.scrape_token.path.read_text().strip()
+    assert ask(server.port, "/metrics?name[]=edgekit_batches_total", token)[0] == 200
     status, kind, text = ask(server.port, "/metrics", token)
     assert (status, kind) == (200, CONTENT_TYPE)
     found = parse(text)
