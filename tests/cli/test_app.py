@@ -373,5 +373,11 @@ def test_application_gets_its_priority_and_cores(edgekit: Any, home: Path, deplo
     assert done["said"] == f"7 [{first}]"
     assert done["denied"] == f"cores {first},1023, lacks 1023"
     assert "denied   cores" in edgekit("app", "status").out
+    found = {one["check"]: one for one in edgekit("doctor", "--json").document["findings"]}
+    assert found["application"]["found"] == f"nice: {done['denied']}"
+    assert "limits.conf" in found["application"]["fix"]
     wrong = edgekit("app", "install", write(home / "wrong", program, "priority = 20"))
     assert "expected the keys of an application" in wrong.complaint
+    asked = 'scheduler = "rr"\npriority = 1'
+    wrong = edgekit("app", "install", write(home / "late", program, asked))
+    assert "priority: expected -20 to 0 for the scheduler rr, found 1" in wrong.complaint

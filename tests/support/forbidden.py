@@ -14,6 +14,8 @@ import sys
 NUMBERS = {
     "perf_event_open": {"x86_64": 298, "aarch64": 241, "riscv64": 241},
     "ptrace": {"x86_64": 101, "aarch64": 117, "riscv64": 117},
+    "sched_setscheduler": {"x86_64": 144, "aarch64": 119, "riscv64": 119},
+    "setpriority": {"x86_64": 141, "aarch64": 140, "riscv64": 140},
 }
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # classic BPF: load word, jump if equal, return
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW; SECCOMP_RET_ERRNO plus errno

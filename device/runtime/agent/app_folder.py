@@ -35,7 +35,7 @@ ENDED, STOPPED, NOTHING = "ended", "stopped", "nothing"
 class AppState(Record):
     """`state`: STARTING until it first reports ready, then RUNNING; WAITING for a restart; ENDED by
     itself; STOPPED by the user; NOTHING installed. `failures` counts consecutive failures, `last`
-    describes how the last run ended, `denied` which priority or cores it did not get."""
+    describes how the last run ended, `denied` which scheduler, priority or cores it did not get."""
 
     state: str = NOTHING
     name: str = ""

@@ -10,15 +10,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, Optional
 
-from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.application import SCHEDULERS, ApplicationSpec
 from edgekit.device.runtime.agent.clusters import ranges
 
 _PR_SET_PDEATHSIG = 1
 _OOM_FIRST = "500"  # when memory runs out, the application is killed before its supervisor
 _KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _LAST_BYTES = 300
+_SCHEDULER = 38  # of the fields of /proc/PID/stat after the name
 _STOP_SECONDS = 5.0
 _COMPILE_SECONDS = 120.0
 _HELD = re.compile(r"^(?:RssAnon|RssShmem):\s*(\d+) kB$", re.MULTILINE)
@@ -42,7 +43,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: before_start(spec.priority, spec.cores),
+            preexec_fn=lambda: before_start(spec),
         )
         self.pid = self._process.pid
         self.denied = self._denied(spec)
@@ -51,10 +52,17 @@ class Child:
         os.set_blocking(self._output.fileno(), False)
 
     def _denied(self, spec: ApplicationSpec) -> str:
-        """Describes which priority or cores this user, or this board, does not allow."""
+        """Describes which scheduler, priority or cores this user, or this board, does not allow."""
         found = []
         with contextlib.suppress(OSError):  # it has ended already
-            if (priority := os.getpriority(os.PRIO_PROCESS, self.pid)) > spec.priority:
+            number = _scheduler(self.pid)
+            missed = bool(spec.scheduler) and number != SCHEDULERS[spec.scheduler]
+            if missed:
+                names = (name for name, its in SCHEDULERS.items() if its == number)
+                found.append(f"scheduler {spec.scheduler}, has {next(names, 'the usual one')}")
+            priority = os.getpriority(os.PRIO_PROCESS, self.pid)
+            counts = missed or not spec.real_time_priority
+            if counts and priority > spec.priority:
                 found.append(f"priority {spec.priority}, runs at {priority}")
             missing = set(spec.cores) - os.sched_getaffinity(self.pid)
             if missing:
@@ -125,15 +133,27 @@ def compile_runtime(runtime: Path) -> None:
         )
 
 
-def before_start(priority: int = 0, cores: Tuple[int, ...] = ()) -> None:
+def _scheduler(pid: int) -> int:
+    """Its number; OSError if the process has ended. Not of os, since musl's refuses."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[_SCHEDULER])
+
+
+def before_start(spec: Optional[ApplicationSpec] = None) -> None:
     """Runs in the new process: ties its life to the supervisor's, makes it the first OOM victim,
-    and sets its nice value and cores as far as that is allowed."""
+    and sets an application's nice value, scheduler and cores as far as that is allowed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST)
+    if spec is None:
+        return
     with contextlib.suppress(OSError):
-        if priority:
-            os.setpriority(os.PRIO_PROCESS, 0, priority)
+        if spec.priority:
+            os.setpriority(os.PRIO_PROCESS, 0, spec.priority)
+    with contextlib.suppress(OSError):
+        if spec.scheduler:
+            number = SCHEDULERS[spec.scheduler]
+            os.sched_setscheduler(0, number, os.sched_param(spec.real_time_priority))
     with contextlib.suppress(OSError, ValueError):
-        if usable := set(cores) & os.sched_getaffinity(0):
+        if usable := set(spec.cores) & os.sched_getaffinity(0):
             os.sched_setaffinity(0, usable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor.propose import propose
 from edgekit.host.deploy.doctor.types import Finding, Verdict
-from edgekit.host.deploy.release import c_library_advice, folder_advice, probe
+from edgekit.host.deploy.release import BoardStatus, c_library_advice, folder_advice, probe
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board
 
@@ -21,6 +22,10 @@ _DISK_BYTES = 64 << 20
 _CLOCK_SECONDS = 300
 _COUNTING_ALLOWED = 2  # highest perf_event_paranoid at which users may count their own processes
 _SLOWEST = "powersave"  # the governor of the lowest clock, except on x86, where it manages its own
+_MORE_RIGHTS = (
+    "for schedulers and priorities, in /etc/security/limits.conf on the board: USER - rtprio 21 "
+    "and USER - nice -20; reboot it"
+)
 _SAME_MEMORY = 0.6  # the kernel and firmware reserve part of the memory on the data sheet
 
 
@@ -47,15 +52,27 @@ def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
         return
     yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
     yield from compare(found, profile, time.time(), board)
-    yield _check_releases(device)
+    yield from _check_installed(device)
 
 
-def _check_releases(device: Board) -> Finding:
-    """Compares every installed file with its SHA-256."""
+def _check_installed(device: Board) -> Iterator[Finding]:
+    """Checks the releases, and what their applications were denied."""
     try:
         found = device.status()
     except EdgekitError as error:
-        return Finding("releases", Verdict.FAIL, _without_advice(error), _advice(error))
+        yield Finding("releases", Verdict.FAIL, _without_advice(error), _advice(error))
+        return
+    yield _check_releases(found)
+    for each in (device, *(device.named(name) for name in found.named)):
+        with contextlib.suppress(InputError):  # it has no application
+            state = each.application_status()
+            if state.denied:
+                text = f"{state.name}: {state.denied}"
+                yield Finding("application", Verdict.INFO, text, _MORE_RIGHTS)
+
+
+def _check_releases(found: BoardStatus) -> Finding:
+    """Compares every installed file with its SHA-256."""
     every = (found, *found.named.values())
     there = [info for one in every for info in (one.current, one.previous) if info]
     for info in there:

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from edgekit.device.runtime.agent.application import (
     MOST_CORE,
     MOST_FILES,
     MOST_SECONDS,
+    REAL_TIME,
     ApplicationSpec,
 )
 from edgekit.device.runtime.agent.manifest import (
@@ -65,6 +66,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mib: int = 0
     priority: Annotated[int, msgspec.Meta(ge=-20, le=19)] = 0
     cores: tuple[Annotated[int, msgspec.Meta(ge=0, le=MOST_CORE)], ...] = ()
+    scheduler: Literal["", "batch", "idle", "fifo", "rr"] = ""
     task: Task = "auto"
 
 
@@ -104,6 +106,7 @@ def read_application(folder: Path) -> Application:
         tuple(sorted(files)),
         settings.priority,
         tuple(sorted(set(settings.cores))),
+        settings.scheduler,
     )
     entries = tuple(map(_file_entry, files, files.values()))
     return Application(spec, entries, files, settings.task)
@@ -275,6 +278,11 @@ def _load_settings(folder: Path) -> _Settings:
     for key, most in (("watchdog_seconds", MOST_SECONDS), ("memory_mib", 1 << 20)):
         if not 0 <= getattr(found, key) <= most:
             raise InputError(f"{file}: {key}: expected 0 to {most}, found {getattr(found, key)}")
+    if found.scheduler in REAL_TIME and found.priority > 0:
+        raise InputError(
+            f"{file}: priority: expected -20 to 0 for the scheduler {found.scheduler}, found "
+            f"{found.priority}"
+        )
     return found
 
 

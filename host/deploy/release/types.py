@@ -231,11 +231,11 @@ class ApplicationState:
 
     `state`: starting, running, waiting (for a restart), ended (by itself), stopped, or nothing (not
     installed). `said` is the application's own status line, `failures` counts consecutive failures,
-    `last` describes how it previously ended, `denied` which priority or cores the board did not
-    give it, `failure` the release that was rolled back because its
-    application failed, until another one succeeds. `boot` starts it at boot: systemd, cron, or
-    empty for nothing; in the last case the board's own start script needs `boot_line`, unless the
-    application is stopped.
+    `last` describes how it previously ended, `denied` which scheduler, priority or cores the board
+    did not give it, `failure` the release that was rolled back because its application failed,
+    until another one succeeds. `boot` starts it at boot: systemd, cron, or empty for nothing; in
+    the last case the board's own start script needs `boot_line`, unless the application is
+    stopped.
     """
 
     state: str
