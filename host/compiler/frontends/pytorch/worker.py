@@ -70,6 +70,11 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
     module = made.eval()
     if given is None:
         return module, (), _inputs_of(module, shapes)
+    if shapes:
+        raise ValueError(
+            f"--input-shape: expected none, since {request['factory']} returns the inputs, found "
+            f"{', '.join(shapes)}; return the network alone"
+        )
     return module, (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
 
 

@@ -16,7 +16,12 @@ import pytest
 
 from edgekit.host.compiler.frontends.pytorch.export import _WORKER
 
-_TORCH = "class nn:\n    class Module: ...\ndef manual_seed(n): ...\n"
+_TORCH = """
+class nn:
+    class Module:
+        def eval(self): return self
+def manual_seed(n): ...
+"""
 _FACTORIES = """
 import os, time
 def note(name):
@@ -29,6 +34,9 @@ def dies():
 def prints():
     print("words", flush=True)
     os.write(1, b"bytes")
+def has_inputs():
+    import torch
+    return torch.nn.Module(), [1.0]
 def grows():
     bytearray(1 << 40)
 def loops():
@@ -44,21 +52,21 @@ def leaves_a_daemon():
     while not os.path.exists(os.path.join(os.path.dirname(__file__), "daemon")): pass
 """
 
-Start = Callable[[str], "subprocess.Popen[bytes]"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """start(factory): the worker, which is asked to export what this function makes."""
+    """start(factory, shapes): the worker, which is asked to export what this function makes."""
     (tmp_path / "torch.py").write_text(_TORCH)
     (tmp_path / "net.py").write_text(_FACTORIES)
 
-    def start(factory: str) -> subprocess.Popen[bytes]:
+    def start(factory: str, **shapes: list[int]) -> subprocess.Popen[bytes]:
         request = {
             "kind": "module",
             "source": str(tmp_path / "net.py"),
             "factory": factory,
-            "shapes": {},
+            "shapes": shapes,
             "folder": str(tmp_path),
             "cpu_seconds": 60,
             "memory_bytes": 1 << 32,
@@ -98,6 +106,12 @@ def test_what_a_network_does_stays_in_the_process(
     out, _ = process.communicate()
     assert (process.returncode, out) == (code, b"")
     assert answer in (tmp_path / "answer").read_text()
+
+
+def test_a_shape_that_would_not_be_used_is_refused(start: Start, tmp_path: Path) -> None:
+    start("has_inputs", x=[1, 4]).communicate()
+    answer = (tmp_path / "answer").read_text()
+    assert "--input-shape: expected none, since has_inputs returns the inputs, found x" in answer
 
 
 def test_a_daemon_of_a_network_ends_with_it(start: Start, tmp_path: Path) -> None:
