@@ -116,7 +116,10 @@ ENTRY = """{"schema": "edgekit.lock/1", "edgekit": "0.1.0", "models": [{"model":
         ("\0", "expected a lock file of edgekit"),
         (ENTRY.replace("7,", "-7,"), "found Expected `int` >= 0"),
         (ENTRY, "edgekit.lock: expected the model gone.onnx, found no such file; put it back"),
-        ('{"schema": "edgekit.lock/9", "edgekit": "", "models": []}', "found edgekit.lock/9"),
+        (
+            '{"schema": "edgekit.lock/9", "edgekit": "", "models": []}',
+            "found edgekit.lock/9; use the edgekit",
+        ),
     ],
 )
 def test_a_bad_file_is_one_line(edgekit: Any, home: Path, content: str | None, said: str) -> None:

@@ -20,6 +20,7 @@ import pytest
         ("install my.tflite", "edgekit deploy"),
         ("profile my.tflite", "edgekit bench model my.tflite"),
         ("board list", "edgekit boards"),
+        ("fleet serve", "edgekit profile server run --releases releases"),
         ("bench my.tflite", "edgekit bench model my.tflite"),
         ("status local", "edgekit status --board local"),
         ("doctor pi4", "edgekit doctor --board pi4"),

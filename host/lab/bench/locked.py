@@ -82,7 +82,10 @@ def read_lock(file: Path) -> Lock:
             f"{file}: expected a lock file of edgekit, found {error}; write it again: edgekit lock"
         ) from None
     if lock.schema != SCHEMA:
-        raise InputError(f"{file}: expected {SCHEMA}, found {printable(lock.schema)}")
+        raise InputError(
+            f"{file}: expected {SCHEMA}, found {printable(lock.schema)}; use the edgekit that "
+            "wrote it"
+        )
     return lock
 
 
