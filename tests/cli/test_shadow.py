@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.deploy.api import connect
+from tests.support.c_application import build_program
 from tests.support.onnx_models import model, node, recurrent, save, value
 from tests.support.quantize_models import classifier, samples, save_samples
 
@@ -107,6 +110,29 @@ def test_a_repeated_inference_begins_with_the_states_of_the_release(
     assert edgekit("profile", "pull", "--board", "local").code == 0
     (agreement,) = edgekit("profile", "report", "--json").document["agreement"]
     assert (agreement["inferences"], agreement["agreed"]) == (29, 29)
+
+
+@pytest.mark.slow
+def test_an_inference_of_a_c_program_is_repeated(edgekit: Any, home: Path) -> None:
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.standard_normal((4, 4)).astype(np.float32)}
+    net = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 4])], ["y"], weights)
+    path, data = save(net, home, "net.onnx"), save_samples(home, x=5 * rng.random((32, 4)))
+    done = edgekit("deploy", path, "--samples", data, "--field-ranges", "--shadow", "1/1")
+    assert done.code == 0, done.err
+    program = build_program(home / "c")
+    command = [program, data_folder() / "boards" / "local", "run", "run", "run"]
+    usual = {**os.environ, "THREADS": "1"}
+    ran = subprocess.run(command, env=usual, stdout=subprocess.PIPE, check=True)
+    assert len(ran.stdout.splitlines()) == 3
+    lone = {"PATH": "", "THREADS": "1"}  # nothing can repeat, which stops no program
+    assert subprocess.run(command, env=lone, stdout=subprocess.PIPE, check=True).stdout
+    agreement: Any = ()
+    while not agreement:  # it is written after the program has ended
+        assert edgekit("profile", "pull", "--board", "local").code == 0
+        found = edgekit("profile", "report", "--json")
+        agreement = found.document["agreement"] if found.code == 0 else ()
+    assert (agreement[0]["inferences"], agreement[0]["agreed"]) == (1, 1)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@
 #include "placement.h"
 #include "pools.h"
 #include "release_files.h"
+#include "repeats.h"
 #include "samples.h"
 #include "sd_notify.h"
 #include "integrity.h"
@@ -39,6 +40,7 @@ typedef struct {
     ek_placement placement;
     ek_shared_pool *threads; /* NULL: the caller's alone */
     ek_sampler *sampler;     /* NULL: inferences are not sampled */
+    ek_repeats *repeats;     /* NULL: there is no float model */
     ek_task *task;           /* NULL: unknown */
 } loaded;
 
@@ -62,6 +64,7 @@ static int fail(char *error, const char *format, ...) {
 
 static void unload(loaded *l) {
     ek_sampler_close(l->sampler);
+    ek_repeats_close(l->repeats);
     ek_task_close(l->task);
     ek_pool_leave(l->threads);
     free(l->model.arena);
@@ -182,6 +185,7 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     l->reset(&l->model);
     l->sampler =
         ek_sampler_open(app->root, id, variant, operators_of(l->description), l->placement.threads);
+    l->repeats = ek_repeats_open(app->root, id);
     return 1;
 }
 
@@ -281,7 +285,10 @@ static int infer(ek_app *app, const void *const *in, void *const *out) {
     app->now.model.stamps = ek_sampler_due(app->now.sampler);
     cpu_set_t before;
     int went = app->now.placement.pinned && ek_go_to(&app->now.placement.cores, &before);
+    ek_repeats_begin(app->now.repeats, app->now.model.state, in);
     int code = app->now.run(&app->now.model, in, out);
+    if (!code)
+        ek_repeats_end(app->now.repeats, out);
     if (went)
         ek_go_back(&before);
     if (!code && app->now.model.stamps)

@@ -7,17 +7,7 @@
 #include "agent.h"
 #include "integrity.h"
 
-enum { PATH = 4096, ANSWER = 16384, MOST_THREADS = 256 };
-
-/* Whether the manifest specifies a placement; if not, there is no need to run the agent. */
-static int specifies_placement(const char *root, const char *release) {
-    char path[PATH + 64];
-    snprintf(path, sizeof path, "%s/releases/%s/manifest.json", root, release);
-    char *manifest = ek_read_text(path, NULL);
-    int found = manifest && ek_json_value(manifest, "placements");
-    free(manifest);
-    return found;
-}
+enum { ANSWER = 16384, MOST_THREADS = 256 };
 
 /* Adds the numbers in the list behind `key` to `cores`; returns their count. */
 static int cores_of(const char *answer, const char *key, cpu_set_t *cores) {
@@ -40,7 +30,7 @@ ek_placement ek_placement_of(const char *root, const char *release) {
     ek_placement found = {.threads = 1};
     const char *const command[] = {"placement", "--release", release, NULL};
     char answer[ANSWER];
-    if (!specifies_placement(root, release) ||
+    if (!ek_manifest_has(root, release, "placements") ||
         ek_ask_agent(root, release, command, answer, sizeof answer))
         return found;
     const char *threads = ek_json_value(answer, "threads");

@@ -100,6 +100,14 @@ def add_app_commands(command: AddCommand) -> None:
         manifest = open_store(options).manifest(options.release)
         return {"schema": "edgekit.runtime.placement/1", **asdict(place(manifest.placements))}
 
+    def repeat(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.repeats import start
+
+        start(open_store(options), options.release, sys.stdin.fileno(), sys.stdout.fileno())
+        return {"schema": "edgekit.runtime.repeat/1"}
+
+    if sub := command("repeat", repeat, "repeat a C program's inferences in float"):
+        sub.add_argument("--release", type=release_id, required=True)
     if sub := command("placement", placement, "threads and cores that a release runs on"):
         sub.add_argument("--release", type=release_id, required=True)
     if sub := command(

@@ -144,6 +144,27 @@ class Shadow:
         with self._lock:
             self._spent_ns += self._clocks.cost() - start
 
+    @property
+    def every(self) -> int:
+        return self._pace.every
+
+    def count(self, inferences: int, ns: int, spent_ns: int) -> None:
+        """Counts inferences of another process, their time, and what it spent for `repeat_now`."""
+        with self._lock:
+            self._count += inferences
+            self._inference_ns += ns
+            self._spent_ns += spent_ns
+
+    def repeat_now(self, inputs: Sequence[bytes], outputs: Sequence[bytes], state: bytes) -> None:
+        """Does the same as `repeat` in this thread, for a process that counts for itself."""
+        self._work(inputs, outputs, state)
+
+    def next_ns(self) -> Optional[int]:
+        """The time of all inferences, in nanoseconds, that pays for those repeated so far; None if
+        the model cannot repeat any."""
+        with self._lock:
+            return None if self._off else int(self._spent_ns / self._pace.budget)
+
     def write_results(self) -> None:
         """Waits for a repeated inference, and writes the results so far."""
         if self._thread is not None:

@@ -355,6 +355,7 @@ ANSWERS: Mapping[str, type] = {
     "rollback": OutcomeAnswer,
     "report-failure": AnyAnswer,  # called by programs on the board
     "placement": AnyAnswer,  # called by programs on the board
+    "repeat": AnyAnswer,  # called by programs on the board
     "remove": RemoveAnswer,
     "status": StatusAnswer,
     "verify": StatusAnswer,
