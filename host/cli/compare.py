@@ -38,7 +38,7 @@ _Reference = Annotated[
         "--reference",
         metavar="FLOAT",
         show_default=False,
-        help="The model before quantization (default: the model's own numbers in float).",
+        help="The float, or another release's, model (default: the model's own in float).",
     ),
 ]
 _Input = Annotated[
