@@ -53,7 +53,8 @@ def search_with(edgekit: Any, folder: Path, board: Path) -> None:
     wanted = points[[7, 250]] + np.float32(0.25)
     squares = ((wanted[:, None] - points) ** 2).sum(2)
     answers = {}
-    for path, body in (("/nearest?count=3", wanted.tobytes()), ("/nearest", b"123")):
+    right, odd = wanted.tobytes(), f"/nearest?count={'9' * 5000}"
+    for path, body in (("/nearest?count=3", right), (odd, right), ("/nearest", b"123")):
         connection = UnixConnection(board / "app" / "data" / "search.sock")
         connection.request("POST", path, body)
         answers[path] = json.load(connection.getresponse())
@@ -61,6 +62,7 @@ def search_with(edgekit: Any, folder: Path, board: Path) -> None:
     assert answers["/nearest"] == (
         "expected /nearest?count=N with vectors of 32 bytes, found 3 bytes for /nearest"
     )
+    assert "found 64 bytes for" in answers[odd]
     for found, exact in zip(answers["/nearest?count=3"], squares, strict=True):
         assert [number for number, _ in found] == np.argsort(exact)[:3].tolist()
         assert np.allclose([far for _, far in found], np.sort(exact)[:3], atol=1e-4)

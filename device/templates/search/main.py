@@ -64,14 +64,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, {"count": points.count, "width": points.width})
 
     def do_POST(self):
-        points, url = self.server.points, urllib.parse.urlsplit(self.path)
+        points, (path, _, query) = self.server.points, self.path.partition("?")
         length = self.headers.get("Content-Length", "none")
-        count = urllib.parse.parse_qs(url.query).get("count", ["1"])[0]
+        count = urllib.parse.parse_qs(query).get("count", ["1"])[0]
         size, vector = int(length) if length.isdecimal() else -1, 4 * points.width
         fits = 0 < size <= MOST_BYTES
         # Read before any answer: a client that still sends would not see it.
         body = self.rfile.read(size) if fits else b""
-        known = fits and url.path == "/nearest" and count.isdecimal()
+        known = fits and path == "/nearest" and count.isdecimal() and len(count) < 10
         if not known or size % vector:
             text = f"/nearest?count=N with vectors of {vector} bytes"
             return self.answer(400, f"expected {text}, found {length} bytes for {self.path[:80]}")
