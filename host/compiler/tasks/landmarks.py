@@ -1,9 +1,10 @@
-"""MediaPipe's models that give the points of one hand, face or person, which fills the picture."""
+"""MediaPipe's models that give the points of one hand, face, eye or person, which fills the picture.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,12 +38,15 @@ class _Landmarks:
 _KNOWN = (
     _Landmarks("hand", 224, 21, 21, 3),
     _Landmarks("face", 192, 468, 468, 3),
+    _Landmarks("face", 256, 478, 478, 3),
     _Landmarks("person", 256, 33, 39, 5, seen=True),
 )
+_EYE_SIDE, _EYE_POINTS = 64, (71, 5)  # of the contour of an eye with its brow, and of its iris
 
 
 def landmarks(ends: Ends) -> Iterator[Head]:
     """Points [1, …, n], and after them in the outputs [1, …, 1] of the score of what is there."""
+    yield from _eye(ends)
     sizes = [math.prod(tensor.shape) for tensor in ends.outputs]
     for known in _KNOWN:
         size = known.given * known.numbers
@@ -65,7 +69,7 @@ def landmarks(ends: Ends) -> Iterator[Head]:
 
 
 def _rows(known: _Landmarks, names: tuple[str, str], is_share: bool, to: Appender) -> str:
-    """One row, of class -1 if the score is too low. The box is that of all points."""
+    """One row, of class -1 if the score is too low."""
     points = to.add(ops.Reshape((1, known.given, known.numbers)), to.floats(names[0]))
     rest = [(1, (known.points, known.given - known.points)), (2, (2, known.numbers - 2))]
     for axis, parts in rest:
@@ -80,14 +84,50 @@ def _rows(known: _Landmarks, names: tuple[str, str], is_share: bool, to: Appende
         sure = to.add(ops.Logistic(), seen)
     else:
         sure = to.add(ops.Mul(), score, to.constant(np.ones((1, known.points, 1))))
+    shifted = to.add(ops.Add(), score, to.constant(np.full((1, 1, 1), 1 - _PRESENT)))
+    label = to.add(ops.Sub(), to.add(ops.Floor(), shifted), to.constant(np.ones((1, 1, 1))))
+    return _row(to, label, score, points, sure)
+
+
+def _eye(ends: Ends) -> Iterator[Head]:
+    """Points of the contour and of the iris, without a score: an eye is taken to be there."""
+    sizes = [math.prod(tensor.shape) for tensor in ends.outputs]
+    wanted = [3 * count for count in _EYE_POINTS]
+    square = ends.image.height == ends.image.width == _EYE_SIDE
+    if square and sorted(sizes, reverse=True) == wanted:
+        names = [ends.outputs[sizes.index(size)].name for size in wanted]
+        yield Head(
+            "landmarks",
+            "outputs are MediaPipe's points of a left eye, which fills the picture and is not "
+            "looked for, and then of its iris",
+            1,
+            partial(_eye_rows, names),
+            _PIXELS,
+            ("eye",),
+        )
+
+
+def _eye_rows(names: Sequence[str], to: Appender) -> str:
+    """One row of score 1."""
+    parts = [
+        to.add(ops.Reshape((1, count, 3)), to.floats(name))
+        for name, count in zip(names, _EYE_POINTS, strict=True)
+    ]
+    points, _ = to.add_all(ops.Split(2, (2, 1)), to.add(ops.Concat(1), *parts))
+    zero, one = (to.constant(np.full((1, 1, 1), value)) for value in (0, 1))
+    return _row(to, zero, one, points, to.constant(np.ones((1, sum(_EYE_POINTS), 1))))
+
+
+def _row(to: Appender, label: str, score: str, points: str, sure: str) -> str:
+    """One row, whose box is that of all points. label, score: [1, 1, 1]; points: [1, n, 2], and
+    sure: [1, n, 1], their scores."""
+    count = to.shape(points)[1]
     edges = (
         to.add(ops.Reshape((1, 1, 2)), to.add(op, points))
         for op in (ops.ReduceMin((1,)), ops.ReduceMax((1,)))
     )
     found = to.add(ops.Concat(2), points, sure)
-    found = to.add(ops.Reshape((1, 1, POINT_FIELDS * known.points)), found)
-    shifted = to.add(ops.Add(), score, to.constant(np.full((1, 1, 1), 1 - _PRESENT)))
-    label = to.add(ops.Sub(), to.add(ops.Floor(), shifted), to.constant(np.ones((1, 1, 1))))
+    found = to.add(ops.Reshape((1, 1, POINT_FIELDS * count)), found)
     image = to.constant(np.zeros((1, 1, 1)))
     row = to.add(ops.Concat(2), image, label, score, *edges, found)
-    return to.add(ops.Reshape((1, 1, 1, FIELDS + POINT_FIELDS * known.points)), row)
+    return to.add(ops.Reshape((1, 1, 1, FIELDS + POINT_FIELDS * count)), row)

@@ -171,3 +171,22 @@ def test_landmarks_are_those_of_what_is_there(tmp_path, label, side, shapes, cou
     expected = [0, 0 if logit > 0 else -1, score, *corners]
     points = np.concatenate([given[:, :2], seen[:, None]], 1)
     np.testing.assert_allclose(row, [*expected, *points.reshape(-1)], atol=1e-4)
+
+
+@pytest.mark.parametrize("first", ["contour", "iris"])
+def test_points_of_an_eye_need_no_score(tmp_path, first):
+    rng = np.random.default_rng(6)
+    outputs = {
+        "contour": rng.uniform(0, 64, (1, 213)).astype(np.float32),
+        "iris": rng.uniform(0, 64, (1, 15)).astype(np.float32),
+    }
+    last = ({*outputs} - {first}).pop()
+    given = {name: outputs[name] for name in (first, last)}
+    made = prepared(detector(tmp_path, given, (64, 64)))
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("pose", ("eye",))
+    feeds = {made.graph.inputs[0]: np.zeros((1, 3, 64, 64), np.float32)}
+    row = evaluate(made.graph, feeds).outputs[made.task.output].reshape(-1)
+    points = np.concatenate([outputs[name].reshape(-1, 3) for name in ("contour", "iris")])
+    points[:, 2] = 1
+    corners = [*points[:, :2].min(0), *points[:, :2].max(0)]
+    np.testing.assert_allclose(row, [0, 0, 1, *corners, *points.reshape(-1)], atol=1e-4)
