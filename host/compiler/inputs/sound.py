@@ -24,6 +24,7 @@ _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _RATES = (1, 1_000_000)
 _MOST_BYTES = 1 << 30
 _COLORS = 3  # channels of a picture
+_ENCODED = "input_features"  # of encoders of speech, as Optimum names it
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def windows(
     size = count(spec.shape)
     if size < 2 or size != max(spec.shape, default=0):
         or_say = ", or say in a .toml file next to the model how they are computed of sound"
+        if spec.name == _ENCODED:
+            or_say = ", or put the decoder of this encoder next to it"
         raise InputError(
             f"{path}: expected an input of one row of samples, found '{spec.name}' of {spec.dtype} "
             f"{list(spec.shape)}; give its values as .npz{'' if _COLORS in spec.shape else or_say}"

@@ -1,5 +1,4 @@
-"""MediaPipe's models that give the points of one hand, face, eye or person, which fills the picture.
-"""
+"""MediaPipe's models of the points of one hand, face, eye or person, which fills the picture."""
 
 from __future__ import annotations
 

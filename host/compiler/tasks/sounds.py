@@ -37,6 +37,7 @@ from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_w
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.shares import SCORES, as_shares, is_share
 from edgekit.host.compiler.tasks.speech import transcriber
+from edgekit.host.compiler.tasks.unsupported import known_listener
 from edgekit.host.errors import InputError
 
 _RATE = 16000
@@ -58,7 +59,8 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     task, guesses, made = options.task, options.task == "guess", None
     if task in ("auto", "guess", TRANSCRIBE):
         made = without_decoder(path, graph, task == TRANSCRIBE)
-        made = made or transcriber(path, graph, task == TRANSCRIBE, guesses)
+        is_other = made is not None or known_listener(graph)
+        made = made if is_other else transcriber(path, graph, task == TRANSCRIBE, guesses)
     if made is None and task in ("auto", "guess", KEYWORD) and is_open_wake_word(graph):
         made = open_wake_word(path, graph, task == "auto")
     if made is None and (guesses or task == VAD):
@@ -66,7 +68,8 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     if made is None and (guesses or task == KEYWORD):
         made = _keyword(path, graph, task == KEYWORD, guesses)
     if made is None and task in SOUNDS:
-        raise _misfit(task, graph)
+        why = known_listener(graph)
+        raise InputError(f"--task {task}: {why}") if why else _misfit(task, graph)
     return made or (_of_features(graph) if guesses else None)
 
 

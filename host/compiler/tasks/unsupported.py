@@ -21,9 +21,14 @@ _FSMN = (
     "it is like FSMN-VAD's, which takes features of sound that are not computed here; use Silero's "
     "silero_vad.onnx"
 )
+_ENCODER = (
+    "it is an encoder of sound: put its decoder, decoder_model.onnx, and the .json files of both "
+    "next to it"
+)
 _LATER_STAGES = {24: [(1, 2), (1, 4)], 48: [(1, 2), (1, 4), (1, 10)]}  # by the input's size
 _ANCHORS, _LEVELS = 9, (8, 16, 32, 64, 128)  # of a cell, and strides
 _TEN_INPUTS = [(1, 3, 41), *[(1, 64)] * 4]
+_SOUNDS, _HIDDEN = ("input_features", "input_values"), ("last_hidden_state",)  # of Optimum
 _FSMN_CACHE, _FSMN_STATES = (1, 128, 19, 1), 400
 
 
@@ -47,6 +52,8 @@ def known_detector(graph: Graph, image: InputImage) -> str:
 
 def known_listener(graph: Graph) -> str:
     """The same of a model of sound."""
+    if graph.outputs == _HIDDEN and len(graph.inputs) == 1 and graph.inputs[0] in _SOUNDS:
+        return _ENCODER
     shapes = _shapes(graph, graph.inputs)
     if sorted(shapes, key=len, reverse=True) == _TEN_INPUTS:
         return _TEN_VAD

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
 from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
@@ -45,3 +47,16 @@ def test_a_listener_is_named(tmp_path, shapes, said):
     inputs = [value(name, shape) for name, shape in zip(names, shapes, strict=True)]
     made = prepared(save(model(nodes, inputs, [f"y{n}" for n in names], opset=13), tmp_path))
     assert made.task is None and said in made.source
+
+
+@pytest.mark.parametrize("name", ["input_features", "input_values"])
+def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
+    nodes = [node("Reshape", [name, "shape"], ["last_hidden_state"])]
+    given = [value(name, [1, 80, 100] if name == "input_features" else [1, 8000])]
+    constants = {"shape": np.array([1, 40, 200])}
+    path = save(model(nodes, given, ["last_hidden_state"], constants, opset=13), tmp_path)
+    said = "put its decoder, decoder_model.onnx, and the .json files of both next to it"
+    assert said in prepared(path).source
+    for task in ("transcribe", "keyword"):
+        with pytest.raises(InputError, match=said):
+            prepared(path, CompileOptions(task=task))
