@@ -85,6 +85,14 @@ class Ends:
         axis = node.op.axis
         return tuple((part, self.graph.tensors[part].shape[axis]) for part in names)
 
+    def choices(self, name: str) -> int:
+        """Among how many values the largest is chosen, whose places are the tensor, which may then
+        be moved or converted; 0 if it is not made so."""
+        node = self._maker(name)
+        if node is None or not isinstance(node.op, ops.ArgExtreme):
+            return 0
+        return self.graph.tensors[node.inputs[0] or ""].shape[node.op.axis]
+
     def _maker(self, name: str) -> Node | None:
         return maker_of(self._producers, name)
 

@@ -262,10 +262,10 @@ def _segmenter(model: KnownModel) -> Prepared | None:
         return None
     if model.config.kind in POINTS and model.options.task != SEGMENT:
         return None  # maps of where points are
-    labels = model.labels(seen.classes) if seen.classes else ()
+    labels = model.labels(seen.count) if seen.count else ()
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
-    is_known = seen.classes in KNOWN and seen.rows == model.ends.image.height
+    is_known = seen.count in KNOWN and seen.rows == model.ends.image.height
     shares = is_shares(model.ends, seen)
     if not (model.options.task == SEGMENT or labels or is_known or shares):
         return None
@@ -275,11 +275,11 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     made = to.with_output(seen.numbers(to), name)
     what = "may be the share of one class" if seen.classes == 1 else "is a map of classes"
     source = model.source(labels, f"because '{seen.tensor.name}' {what}")
-    pixels = model.pixels(seen.classes)
-    if not labels and seen.classes in KNOWN:
-        whose, labels = KNOWN[seen.classes]
-        source += f", labels of {whose} because there are {seen.classes} classes"
-    is_likely = seen.classes in KNOWN or (seen.classes == 1 and len(model.ends.outputs) > 1)
+    pixels = model.pixels(seen.count)
+    if not labels and seen.count in KNOWN:
+        whose, labels = KNOWN[seen.count]
+        source += f", labels of {whose} because there are {seen.count} classes"
+    is_likely = seen.count in KNOWN or (seen.classes == 1 and len(model.ends.outputs) > 1)
     if not pixels and is_likely and model.torch_pixels:
         pixels = model.torch_pixels
         source += ", pixels as PyTorch's models take them"

@@ -28,13 +28,20 @@ KNOWN = {len(_VOC): ("Pascal VOC", _VOC), len(_CITYSCAPES): ("Cityscapes", _CITY
 @dataclass(frozen=True)
 class ClassMap:
     """An output of `rows` x `columns` pixels. `classes` along `axis` have a score each; it is 1 for
-    the share of one class, and 0 for numbers of classes."""
+    the share of one class, and 0 for numbers of classes, which were chosen among `chosen`, if that
+    is known."""
 
     tensor: Tensor
     rows: int
     columns: int
     axis: int
     classes: int
+    chosen: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of classes; 0 if it is not known."""
+        return self.classes or self.chosen
 
     def numbers(self, to: Appender) -> str:
         """Appends what computes the classes, u8 [1, rows, columns]."""
@@ -57,13 +64,14 @@ def class_map(ends: Ends) -> ClassMap | None:
 
 
 def is_shares(ends: Ends, seen: ClassMap) -> bool:
-    """Whether each pixel of the input has the share of one class, or those of all, whose sum is 1.
-    One share may also be a depth or a distance: it is a proposal."""
+    """Whether each pixel of the input has the share of one class, or those of all, whose sum is 1,
+    or the best class. One share may also be a depth or a distance: it is a proposal."""
     if ends.image.channels == 1:
         return False  # what makes a gray picture of another
     whole = (seen.rows, seen.columns) == (ends.image.height, ends.image.width)
     kind = ops.Logistic.kind if seen.classes == 1 else ops.Softmax.kind
-    return whole and seen.classes > 0 and ends.is_from(seen.tensor.name, kind)
+    made = ends.is_from(seen.tensor.name, kind) if seen.classes else seen.chosen > 1
+    return whole and made
 
 
 def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:
@@ -79,7 +87,7 @@ def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:
         if not fits or classes > _MOST_CLASSES:
             continue
         if classes == 1 and whole:
-            made.append(ClassMap(tensor, rows, columns, axis, 0))
+            made.append(ClassMap(tensor, rows, columns, axis, 0, ends.choices(tensor.name)))
         elif (classes > 1 and not whole) or ends.is_from(tensor.name, ops.Logistic.kind):
             made.append(ClassMap(tensor, rows, columns, axis, classes))
     return made

@@ -98,3 +98,28 @@ def test_pixels_of_pascal_voc_are_a_proposal(tmp_path):
     assert made.task is not None and made.task.fit == "stretch"
     assert made.task.mean == (123.675, 116.28, 103.53) and len(made.task.labels) == 21
     assert "pixels as PyTorch's models take them" in made.graph.notes[-1]
+
+
+@pytest.mark.parametrize("dtype", [None, 1])
+def test_the_best_class_of_each_pixel_is_a_map(tmp_path, dtype):
+    scores = np.random.default_rng(5).normal(0, 1, (1, 7, *_SIZE)).astype(np.float32)
+    nodes = [
+        node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        node("Cast", ["best"], ["y"], to=dtype or 6),
+    ]
+    path = built(tmp_path, {"x": scores}, nodes, ["y"], _SIZE)
+    made = prepared(path)
+    if dtype is not None:
+        assert made.task is None  # floats may be anything
+        return
+    assert made.task is not None and made.task.kind == "segment" and not made.task.labels
+    names = {str(i): f"kind {i}" for i in range(7)}
+    about = {"model_type": "segformer", "id2label": names}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == tuple(names.values())
+    x = {"images": np.zeros((1, 3, *_SIZE), np.float32)}
+    np.testing.assert_array_equal(evaluate(made.graph, x).outputs["segments"], scores.argmax(1))
+    (tmp_path / "config.json").write_text(json.dumps({**about, "id2label": {"0": "a"}}))
+    other = prepared(path)
+    assert other.task is not None and not other.task.labels
