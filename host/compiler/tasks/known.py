@@ -27,7 +27,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PIXELS
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import SCALES
-from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, PADDLE, Config, read_config
+from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
@@ -104,8 +104,8 @@ class KnownModel:
             return {"mean": config.mean, "scale": config.scale, **config.placing}
         if config.kind == MMPRETRAIN:  # nor does it
             return {} if head else {"mean": config.mean, "scale": config.scale}
-        # A detector of PaddleDetection does not show how many classes it has.
-        classes = count or (config.classes if config.head == PADDLE else 0)
+        # A detector of PaddleDetection does not show how many classes it has, a vector has none.
+        classes = count or (0 if config.classifies else config.classes)
         fits = self.states_pixels_alone or classes == config.classes
         if not (config.scale and fits):
             return _BYTES if self._takes_bytes else {}

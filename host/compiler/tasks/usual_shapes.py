@@ -13,6 +13,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_i
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import (
+    CONFIG,
     PIXELS,
     TOKENIZER,
     VOCABULARY,
@@ -21,7 +22,7 @@ from edgekit.host.compiler.sidecars import (
 )
 from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
-from edgekit.host.compiler.tasks.hub import read_config
+from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.lines import (
     HEIGHTS,
@@ -103,6 +104,12 @@ def _rows_of_voice(path: Path, shapes: Shapes, options: CompileOptions) -> int |
     return most_frames(max((shape[-1] for shape in shapes.values() if shape), default=PHONEMES))
 
 
+def _most_tokens(folder: Path) -> int:
+    """Of a text, unless the model has fewer places."""
+    places = read_json(folder / CONFIG).get("max_position_embeddings")
+    return min(_TOKENS, places) if type(places) is int and places > 1 else _TOKENS
+
+
 def _proposals(
     path: Path, asked: Sequence[OpenInput], options: CompileOptions
 ) -> Iterator[tuple[Shapes, str]]:
@@ -112,7 +119,8 @@ def _proposals(
     folder, (first, *others) = config_folder(path), asked
     kinds = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
     if takes_tokens(kinds) and any((folder / n).is_file() for n in (TOKENIZER, VOCABULARY)):
-        yield {each.name: (1, _TOKENS) for each in asked}, "for texts of as many tokens"
+        length = _most_tokens(folder)
+        yield {each.name: (1, length) for each in asked}, "for texts of as many tokens"
     if is_voice(path):
         yield {each.name: (1, PHONEMES) for each in asked}, "for so many phonemes"
     is_sound = not others and first.dtype is DType.F32 and len(first.shape or ()) == 2

@@ -55,3 +55,26 @@ def test_pixels_of_clip_are_in_its_configuration(tmp_path):
     task = prepared(path).task
     assert task is not None and (task.kind, task.fit, task.zoom) == ("embed", "crop", 1.25)
     assert task.mean == pytest.approx((127.5, 102, 76.5))
+
+
+def test_texts_are_no_longer_than_the_places_of_the_model(tmp_path):
+    path, options = text_model(tmp_path), CompileOptions(task="guess")
+    assert import_for_task(path, options).tensors["input_ids"].shape == (1, 128)
+    for places, length in ((9, 9), (512, 128), (0, 128), ("9", 128)):
+        about = {"model_type": "bert", "max_position_embeddings": places}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        assert import_for_task(path, options).tensors["input_ids"].shape == (1, length)
+
+
+def test_pixels_of_a_vector_need_no_number_of_classes(tmp_path):
+    vector = np.arange(1, 10, dtype=np.float32)[None]
+    path = detector(tmp_path, {"image_embeds": vector}, (32, 32))
+    about = {"model_type": "clip_vision_model", "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    pixels = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.2] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pixels))
+    task = prepared(path).task
+    assert task is not None and task.mean == pytest.approx((127.5,) * 3)
+    made = {**about, "architectures": ["ViTForImageClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(made))
+    assert prepared(path).task is None  # of another model
