@@ -43,6 +43,7 @@ from edgekit.host.errors import InputError
 _RATE = 16000
 _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
+_BIRDS, _BIRDS_RATE = 144_000, 48_000  # samples of BirdNET's window, and a second
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
 # Models of features of sound, whose rows have so many numbers.
@@ -177,11 +178,14 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     stated = about.get("sampling_rate")
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
     rate = next(iter(rates), stated if type(stated) is int and 1000 <= stated <= 192000 else 0)
-    graph, name, _ = as_shares(graph, scores, read_config(path).independent)
+    birds = _length(inputs[0]) == _BIRDS and not rate
+    graph, name, _ = as_shares(graph, scores, birds or read_config(path).independent)
     if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
         graph = _on_any_level(graph)
-    spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or _RATE)
-    at = "at the rate in the file" if rate else f"at {_RATE} samples per second, which is usual"
+    usual = _BIRDS_RATE if birds else _RATE
+    spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or usual)
+    why = "as BirdNET takes them" if birds else "which is usual"
+    at = "at the rate in the file" if rate else f"at {usual} samples per second, {why}"
     return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
 
 

@@ -13,6 +13,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import with_task
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from edgekit.host.errors import InputError
+from tests.compiler.tasks.test_heads import prepared
 from tests.support.onnx_models import model, node, save, value
 
 
@@ -175,3 +176,20 @@ def test_other_tables_and_tasks_leave_the_model_as_it_is(tmp_path):
     assert with_task(path, import_model(path), CompileOptions()).task is None
     (tmp_path / "m.toml").write_text('[features]\nlike = "mlperf-tiny"\n')
     assert with_task(path, import_model(path), CompileOptions(task="none")).task is None
+
+
+@pytest.mark.parametrize(("samples", "rate"), [(144_000, 48_000), (143_999, 16_000)])
+def test_the_window_of_birdnet_has_its_rate_and_scores(tmp_path, samples, rate):
+    """Several birds may sing at once: BirdNET's program takes the sigmoid of each score."""
+    constants = {"from": np.array([0]), "to": np.array([3]), "axis": np.array([1])}
+    nodes = [node("Slice", ["x", "from", "to", "axis"], ["y"])]
+    made = model(nodes, [value("x", [1, samples])], ["y"], constants, opset=13)
+    (tmp_path / "m.txt").write_text("Wren\nRobin\nLark\n")
+    found = prepared(save(made, tmp_path))
+    assert found.task is not None and found.task.rate == rate
+    x = np.zeros((1, samples), np.float32)
+    x[0, :3] = -1, 2, 3
+    scores = evaluate(found.graph, {"x": x}).outputs[found.task.output]
+    shares = np.exp(x[:, :3]) / np.exp(x[:, :3]).sum()
+    expected = 1 / (1 + np.exp(-x[:, :3])) if rate == 48_000 else shares
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
