@@ -24,6 +24,7 @@ FORMS = (".json", ".csv")
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 _LINES = 320  # a line is this part of the picture's longer side
 _TEXT = 40
+_LOW = 2  # heights of a label
 _SEEN = 0.5  # score of a point
 _LIMB, _POINT = "#42d4f4", "#ffe119"
 _PERSON = 17  # points: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles
@@ -76,29 +77,42 @@ def draw(
         text = f"{box.name} {box.score:.2f}"
         _, _, wide, high = canvas.textbbox((0, 0), text, font=font)
         size = wide + 2 * width, high + 2 * width
-        area = label_area(box, size, picture.size, [each for *_, each in labels])
-        labels.append((box, text, area))
+        taken, low = [each for *_, each in labels], low_boxes(poses, size[1])
+        if area := label_area(box, size, picture.size, taken, low):
+            labels.append((box, text, area))
     for box, text, area in reversed(labels):
         canvas.rectangle(area, fill=color_of(box))
         canvas.text((area[0] + width, area[1] + width), text, fill="white", font=font)
     write_png(picture, target)
 
 
+def low_boxes(poses: Sequence[Pose], high: float) -> list[Area]:
+    """The boxes of which a label would leave little, such as lines of text."""
+    return [(b.left, b.top, b.right, b.bottom) for b, _ in poses if b.bottom - b.top <= _LOW * high]
+
+
 def label_area(
-    box: Box, size: tuple[float, float], picture: tuple[int, int], taken: Sequence[Area]
-) -> Area:
+    box: Box,
+    size: tuple[float, float],
+    picture: tuple[int, int],
+    taken: Sequence[Area],
+    low: Sequence[Area] = (),
+) -> Area | None:
     """Where the label of a box goes: above it, within a large one, or below it, where that is in
-    the picture and covers no label that was placed before; if nowhere, above or at the top."""
+    the picture and covers no label that was placed before, and no low box; if nowhere, above or at
+    the top. None if it would cover a low box there, too."""
     (wide, high), (width, height) = size, picture
     x = max(0.0, min(box.left, width - wide))
     above = box.top - high
     within = box.top if box.bottom - box.top > 2 * high else -1.0
     for y in (above, within, box.bottom):
         area = x, y, x + wide, y + high
-        if 0 <= y <= height - high and not any(_overlap(area, other) for other in taken):
+        free = not any(_overlap(area, other) for other in (*taken, *low))
+        if 0 <= y <= height - high and free:
             return area
     y = max(0.0, min(above, height - high))
-    return x, y, x + wide, y + high
+    area = x, y, x + wide, y + high
+    return None if any(_overlap(area, other) for other in low) else area
 
 
 def _overlap(a: Area, b: Area) -> bool:

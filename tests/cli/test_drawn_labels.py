@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgekit.device.runtime.agent.fitting import Box
-from edgekit.host.cli.boxes import label_area
+from edgekit.device.runtime.agent.fitting import Box, Pose
+from edgekit.host.cli.boxes import label_area, low_boxes
 
 _PICTURE, _SIZE = (320, 240), (60, 12)
 
@@ -26,3 +26,12 @@ def test_labels_do_not_cover_those_of_better_boxes():
     assert _areas(best, other) == [(50, 28), (45, 150)]
     assert _areas(best, (55, 51, 140, 150)) == [(50, 28), (55, 51)]
     assert _areas(best, other, other)[2] == (45, 23)  # nowhere else
+
+
+def test_labels_leave_lines_of_text_readable():
+    lines = [Box("text", 0.9, 5, y, 310, y + 20, 0) for y in (40, 64, 88)]
+    tall = Box("photo", 0.8, 5, 120, 310, 230, 1)
+    low = low_boxes([Pose(box, ()) for box in (*lines, tall)], _SIZE[1])
+    assert low == [(5, 40, 310, 60), (5, 64, 310, 84), (5, 88, 310, 108)]
+    placed = [label_area(box, _SIZE, _PICTURE, [], low) for box in (*lines, tall)]
+    assert [area and area[1] for area in placed] == [28, None, 108, 108]
