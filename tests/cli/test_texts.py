@@ -180,5 +180,5 @@ def test_what_texts_need_is_said(edgekit, home, lines):
     done = edgekit("run", fixed, "--input", lines)
     assert (
         done.code == 2
-        and "expected a model of texts with tokenizer.json" in done.err.splitlines()[-1]
+        and "expected a model of texts, known by tokenizer.json" in done.err.splitlines()[-1]
     )

@@ -147,8 +147,8 @@ def read_texts(path: Path, task: TaskSpec | None) -> list[str]:
     """Read the lines of a file that are not empty, for a model of texts. Raises InputError."""
     if task is None or not task.tokenizer:
         raise InputError(
-            f"{path}: expected a model of texts with tokenizer.json or vocab.txt next to it, found "
-            "one without; give the tokens in an .npz file"
+            f"{path}: expected a model of texts, known by tokenizer.json or vocab.txt next to it "
+            "and by its outputs, found another; give the tokens in an .npz file"
         )
     if path.suffix.lower() in _NUMBERS:
         raise InputError(f"{path}: expected texts ({', '.join(_TEXTS)}), found another file")

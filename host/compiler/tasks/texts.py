@@ -28,6 +28,11 @@ _LEAST = 8  # numbers of a vector
 _MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
 # Outputs with the vector of a text, and with one for each token, by the names of exporters.
 _POOLED = re.compile("sentence_embedding|text_embeds|pooled|embedding", re.I)
+_SCORES = re.compile("logits", re.I)
+_UNKNOWN = (
+    "shows no results: {} is neither a vector of a text nor a score for each label of config.json; "
+    "--output FILE writes the tensors"
+)
 _CLS, _MEAN = "the first token", "the mean of all tokens"
 _MODE = "pooling_mode_"
 # The third is a multiple of the mean, which does not matter to a vector of length 1.
@@ -77,11 +82,14 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
     make = None if options.task == EMBED else _classifier(path, graph, options)
     try:
         if make is None and options.task != CLASSIFY:
-            make = _embedder(path, graph, inputs)
+            make = _embedder(path, graph, inputs, options.task == EMBED)
     except InputError as error:
         if options.task == EMBED:
             raise
         note = f"gives no vectors of texts: {error}"
+        return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    if make is None and options.task == "guess":
+        note = _UNKNOWN.format(" and ".join(f"'{name}'" for name in graph.outputs))
         return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
     if make is None:
         return None
@@ -121,10 +129,13 @@ def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | No
     return made, CLASSIFY, name, labels, f"gives the classes of texts, {named}{behind}"
 
 
-def _embedder(path: Path, graph: Graph, inputs: _Inputs) -> _Made | None:
-    """One vector of length 1: a pooled output, or the pooled vectors of the tokens. Raises
-    InputError if these are pooled in another way than the first token or the mean."""
+def _embedder(path: Path, graph: Graph, inputs: _Inputs, asked: bool) -> _Made | None:
+    """One vector of length 1: a pooled output, or the pooled vectors of the tokens, unless they are
+    named as scores and no vector is `asked` for. Raises InputError if these are pooled in another
+    way than the first token or the mean."""
     outputs = [graph.tensors[name] for name in graph.outputs]
+    if not asked:  # scores of parts of speech, of names, of words
+        outputs = [t for t in outputs if not _SCORES.search(graph.output_names.get(t.name, t.name))]
     floats = [t for t in outputs if t.dtype is DType.F32 and max(t.shape, default=0) >= _LEAST]
     vectors = [t for t in floats if math.prod(t.shape) == max(t.shape)]
     length = graph.tensors[inputs.tokens].shape[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.host.compiler.options import CompileOptions
@@ -78,3 +79,16 @@ def test_pixels_of_a_vector_need_no_number_of_classes(tmp_path):
     made = {**about, "architectures": ["ViTForImageClassification"]}
     (tmp_path / "config.json").write_text(json.dumps(made))
     assert prepared(path).task is None  # of another model
+
+
+@pytest.mark.parametrize("classes", [0, 9])
+def test_scores_of_tokens_are_no_vectors(tmp_path, classes):
+    """Names, punctuation or words in a text; the mean of their scores says nothing."""
+    path = text_model(tmp_path, classes, 7)
+    made = onnx.load(path)
+    made.graph.node[-1].output[0] = made.graph.output[0].name = "logits"
+    onnx.save(made, path)
+    found = prepared(path)
+    assert found.task is None and found.source.startswith("shows no results: 'logits' is neither")
+    asked = prepared(path, CompileOptions(task="embed"))
+    assert asked.task is not None and asked.task.kind == "embed"
