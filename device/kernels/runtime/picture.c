@@ -166,23 +166,30 @@ static void resize_down(const filtered *f, int is_same, int64_t row, int64_t col
         run[at] = byte_of(sums[at]);
 }
 
-/* Pixels `column` to `column` + `count` of a row of the input, as bytes of three colors. */
-static void gather(const ek_picture *p, const filtered *f, int64_t row, int64_t column,
-                   int64_t count, uint8_t *run) {
+/* Pixels `column` to `column` + `count` of a row of the input, as bytes of three colors: written to
+ * `run`, or where the picture has them so. */
+static const uint8_t *gather(const ek_picture *p, const filtered *f, int64_t row, int64_t column,
+                             int64_t count, uint8_t *run) {
     int64_t from = p->left > column ? p->left : column, end = p->left + p->across;
     end = end < column + count ? end : column + count;
-    memset(run, (int)p->fill, (size_t)(COLORS * count));
     row -= p->top;
-    if (row < 0 || row >= p->down || from >= end)
-        return;
+    const int is_seen = row >= 0 && row < p->down && from < end;
+    const int is_whole = is_seen && end - from == count;
+    const int is_same = p->across == p->width && p->down == p->height;
+    const uint8_t *own =
+        is_seen && is_same ? p->pixels + row * p->stride + COLORS * (from - p->left) : NULL;
+    if (is_whole && own && p->channels == COLORS && !p->table) /* a table reads it thrice */
+        return own;
+    if (!is_whole)
+        memset(run, (int)p->fill, (size_t)(COLORS * count));
     uint8_t *target = run + COLORS * (from - column);
-    if (p->across == p->width && p->down == p->height)
-        memcpy(target, p->pixels + row * p->stride + COLORS * (from - p->left),
-               (size_t)(COLORS * (end - from)));
-    else if (f)
+    if (own)
+        memcpy(target, own, (size_t)(COLORS * (end - from)));
+    else if (is_seen && f)
         resize_down(f, p->down == p->height, row, from - p->left, end - from, target);
-    else
+    else if (is_seen)
         resize(p, row, from - p->left, end - from, target);
+    return run;
 }
 
 /* Brightness as ITU-R BT.601 defines it, in place of the colors. */
@@ -249,17 +256,33 @@ static int is_possible(const ek_picture *p) {
     return p->channels == 1 || p->channels == COLORS;
 }
 
+/* Writes a row of the input that is the same as another one. */
+static void repeat(const ek_picture *p, int64_t row, int64_t other, void *input) {
+    const int64_t size = p->table ? 1 : (int64_t)sizeof(float);
+    const int64_t bytes = p->to_width * size * (p->planes ? 1 : p->channels);
+    uint8_t *plane = input;
+    for (int64_t c = 0; c < (p->planes ? p->channels : 1); c++, plane += bytes * p->to_height)
+        memcpy(plane + row * bytes, plane + other * bytes, (size_t)bytes);
+}
+
 static void put(const ek_picture *p, const filtered *f, void *input) {
-    uint8_t run[RUN * COLORS];
+    uint8_t room[RUN * COLORS];
     int64_t plane = p->planes ? p->to_width * p->to_height : 1;
     int64_t step = p->planes ? 1 : p->channels;
-    for (int64_t row = 0; row < p->to_height; row++)
+    int64_t blank = -1; /* a row without the picture */
+    for (int64_t row = 0; row < p->to_height; row++) {
+        const int is_blank = row < p->top || row >= p->top + p->down;
+        if (is_blank && blank >= 0) {
+            repeat(p, row, blank, input);
+            continue;
+        }
+        blank = is_blank ? row : blank;
         for (int64_t column = 0; column < p->to_width; column += RUN) {
             int64_t count = p->to_width - column < RUN ? p->to_width - column : RUN;
             int64_t at = step * (row * p->to_width + column);
-            gather(p, f, row, column, count, run);
+            const uint8_t *run = gather(p, f, row, column, count, room);
             if (p->channels == 1)
-                gray(run, count);
+                gray(room, count);
             if (p->table)
                 put_mapped(p, run, count, (uint8_t *)input + at, plane);
             else if (p->channels == 1)
@@ -269,6 +292,7 @@ static void put(const ek_picture *p, const filtered *f, void *input) {
             else
                 put_pixels(p, run, count, (float *)input + at);
         }
+    }
 }
 
 int ek_fit_picture(const ek_picture *p, void *input) {
