@@ -24,7 +24,7 @@ FORMS = (".json", ".csv")
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 _LINES = 320  # a line is this part of the picture's longer side
 _TEXT = 40
-_LOW = 2  # heights of a label
+_LOW = 3  # heights of a label
 _SEEN = 0.5  # score of a point
 _LIMB, _POINT = "#42d4f4", "#ffe119"
 _PERSON = 17  # points: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles
@@ -100,7 +100,7 @@ def label_area(
 ) -> Area | None:
     """Where the label of a box goes: above it, within a large one, or below it, where that is in
     the picture and covers no label that was placed before, and no low box; if nowhere, above or at
-    the top. None if it would cover a low box there, too."""
+    the top. None if the box is low, or another low one would be covered there, too."""
     (wide, high), (width, height) = size, picture
     x = max(0.0, min(box.left, width - wide))
     above = box.top - high
@@ -112,7 +112,8 @@ def label_area(
             return area
     y = max(0.0, min(above, height - high))
     area = x, y, x + wide, y + high
-    return None if any(_overlap(area, other) for other in low) else area
+    is_low = box.bottom - box.top <= _LOW * high
+    return None if is_low or any(_overlap(area, other) for other in low) else area
 
 
 def _overlap(a: Area, b: Area) -> bool:

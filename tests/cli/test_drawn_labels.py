@@ -35,3 +35,5 @@ def test_labels_leave_lines_of_text_readable():
     assert low == [(5, 40, 310, 60), (5, 64, 310, 84), (5, 88, 310, 108)]
     placed = [label_area(box, _SIZE, _PICTURE, [], low) for box in (*lines, tall)]
     assert [area and area[1] for area in placed] == [28, None, 108, 108]
+    first = (5.0, 28.0, 65.0, 40.0)
+    assert label_area(lines[0], _SIZE, _PICTURE, [first], low) is None  # covers another label
