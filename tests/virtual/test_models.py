@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import zipfile
 from collections.abc import Iterator
-from importlib import resources
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 from PIL import Image
 
 from edgekit.host import compile_model, connect
+from edgekit.host.cli.application import new
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -19,6 +23,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import ApplicationState
 from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.virtual import down, up
+from tests.cli.test_hearing import _melody, _wav, _words
 
 pytestmark = pytest.mark.boards
 
@@ -39,6 +44,28 @@ for _ in range(20):
     answer = connection.getresponse()
     answers.add((answer.status, len(answer.read())))
 print(answers)
+"""
+_SATELLITE = """
+import asyncio, json, sys
+sys.path.insert(0, "wyoming.zip")
+from wyoming.audio import wav_to_chunks, AudioStop
+from wyoming.client import AsyncClient
+from wyoming.info import Describe, Info
+from wyoming.wake import Detect, Detection
+import wave
+async def ask():
+    async with AsyncClient.from_uri("tcp://127.0.0.1:10400") as client:
+        await client.write_event(Describe().event())
+        (program,) = Info.from_event(await client.read_event()).wake
+        print(json.dumps([model.name for model in program.models]))
+        await client.write_event(Detect(names=None).event())
+        with wave.open("heard/said.wav") as sound:
+            for part in wav_to_chunks(sound, 1280, start_event=True):
+                await client.write_event(part.event())
+        await client.write_event(AudioStop().event())
+        for _ in range(2):
+            print(json.dumps(Detection.from_event(await client.read_event()).name))
+asyncio.run(ask())
 """
 _HYBRID = {"kws_ref_model_float32"}
 
@@ -100,9 +127,7 @@ def test_applications_of_the_templates_work(device, tmp_path):
         assert any(re.match(r"picture 1: face, 0\.[89]", line) for line in lines), lines
 
         board.install(_template("serve", tmp_path, "[]"))
-        for _ in range(_MOST_LOOKS):
-            if board.start_application().said:
-                break
+        _started(board)
         done = board.transport.run(["python3", "-c", _CLIENT], deadline=120)
         outputs = (896 * (16 + 1) + 100 * 7) * 4
         assert done.stdout.decode() == f"{{(200, {outputs})}}\n", done.stderr
@@ -119,6 +144,45 @@ def test_applications_of_the_templates_work(device, tmp_path):
         assert len(heard) == 1, heard
 
 
+@pytest.mark.parametrize("device", ["a57"], indirect=True)
+def test_templates_that_hear_words_work(device, tmp_path):
+    model = compile_model(_words(tmp_path), board=device.profile, task="keyword")
+    _wav(tmp_path / "said.wav", _melody())
+    with device.temporary() as board:
+        sound = (tmp_path / "said.wav").read_bytes()
+        board.transport.put(sound, "heard/said.wav", deadline=60)
+        board.install(_template("watch", tmp_path, '["--folder", "../../heard", "--once"]'), model)
+        assert _ended(board).state == "ended"
+        done = board.transport.run(["cat", "heard/said.wav.json"], deadline=60)
+        heard = json.loads(done.stdout)["heard"]
+        assert [found["label"] for found in heard] == ["low", "high"]
+
+        board.install(_template("wyoming", tmp_path, "[]"))
+        _started(board)
+        board.transport.put(_client_of_wyoming(), "wyoming.zip", deadline=60)
+        done = board.transport.run(["python3", "-c", _SATELLITE], deadline=120)
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert answers == [["_silence_", "low", "high"], "low", "high"], done.stderr
+        assert board.stop_application().state == "stopped"
+
+
+def _client_of_wyoming() -> bytes:
+    """The package on the host, for the board."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as packed:
+        for part in metadata.files("wyoming") or ():
+            if part.suffix == ".py" or part.name == "METADATA":
+                packed.write(part.locate(), str(part))
+    return file.getvalue()
+
+
+def _started(board: Device) -> None:
+    """Waits until the program has said something."""
+    for _ in range(_MOST_LOOKS):
+        if board.start_application().said:
+            return
+
+
 def _ended(board: Device) -> ApplicationState:
     """The application's state once it has ended by itself, or after many polls."""
     state = board.start_application()
@@ -132,10 +196,8 @@ def _ended(board: Device) -> ApplicationState:
 def _template(name: str, folder: Path, arguments: str) -> Path:
     """The application written by `edgekit app new`, with other arguments."""
     target = folder / name
-    target.mkdir()
-    for file in (resources.files("edgekit.device") / "templates" / name).iterdir():
-        if file.is_file():
-            own = f"arguments = {arguments}"
-            text = re.sub("^arguments = .*", own, file.read_text(), flags=re.MULTILINE)
-            (target / file.name).write_text(text)
+    new(name, target)
+    about = target / "app.toml"
+    own = f"arguments = {arguments}"
+    about.write_text(re.sub("^arguments = .*", own, about.read_text(), flags=re.MULTILINE))
     return target
