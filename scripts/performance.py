@@ -2,13 +2,17 @@
 """Estimates every model and other engines on boards, for docs/results/boards.csv.
 
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
-        [--allow auto,f32] [--only NAME ...] [--networks FOLDER] [--seconds S] [--kept] [--write]
+        [--allow auto,f32,int8] [--only NAME ...] [--networks FOLDER] [--seconds S] [--kept]
+        [--write]
 
 Covers models/, the graph of scripts/yolov8n.py and, if EDGEKIT_EXTRA_DATA names a folder, its
 models/ too, small files first, one model after the other; with --networks, the ONNX files in a
 folder instead, for docs/results/network_boards.csv. `scripts/networks FOLDER --small`
 fills one. With --allow auto, each engine computes in the fastest precision whose outputs are close
-to the reference's; with f32, none computes in half precision. Every result is cached immediately,
+to the reference's; with f32, none computes in half precision. With int8, for networks, ours and
+other engines run the 8-bit files that edgekit's `quantize` writes (.onnx and .tflite), their
+outputs close to those of the reference of these files; an engine that is faster in floats counts in
+floats. Every result is cached immediately,
 so an interrupted run, by --seconds too, can be resumed; several may run at once on different
 boards. Other engines' times come from docs/results/engines.csv where neither the model, the engine
 driver, the core's model nor the emulator's plugin has changed. Prints the rows of the file. --kept
@@ -24,6 +28,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -32,7 +37,7 @@ from arguments import split_names, split_numbers
 from results import FOLDER, csv_text, read, record
 
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.board_rows import (
     BoardSetup,
     ask_ours,
@@ -63,7 +68,8 @@ def main() -> int:
     try:
         for name in options.boards:
             load_board(name)
-        _take_recorded(models, places)
+        if "int8" in options.allow and not options.networks:
+            raise InputError("--allow: expected int8 with --networks, found it without")
         done = options.kept or _request_rows(models, places, options.seconds)
     except (EdgekitError, UnknownBoardError) as error:
         print(f"performance: {error}", file=sys.stderr)
@@ -100,13 +106,11 @@ def _sort_by_size(models: Iterable[Path]) -> list[Path]:
     return sorted(models, key=lambda path: (path.stat().st_size, path.stem))
 
 
-def _take_recorded(models: Sequence[Path], places: Sequence[BoardSetup]) -> None:
+def _recorded_rows() -> dict[tuple[str, ...], list[dict[str, str]]]:
     rows: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read(FOLDER / _ENGINES):
         rows[tuple(row[column] for column in _KEY)].append(row)
-    for model, place in itertools.product(models, places):
-        about = (place.board, str(place.threads), place.allowed, model.stem)
-        take_recorded(model, place, rows[about])
+    return rows
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -127,19 +131,23 @@ def _parse_arguments() -> argparse.Namespace:
 
 def _split_precisions(text: str) -> list[str]:
     names = split_names(text)
-    if wrong := [name for name in names if name not in ("auto", "f32")]:
-        raise argparse.ArgumentTypeError(f"expected auto or f32, found {wrong[0]}")
+    if wrong := [name for name in names if name not in ("auto", "f32", "int8")]:
+        raise argparse.ArgumentTypeError(f"expected auto, f32 or int8, found {wrong[0]}")
     return names
 
 
 def _request_rows(models: Sequence[Path], places: Sequence[BoardSetup], seconds: float) -> bool:
     """Request rows in the order of threads, models and boards; False if time ran out."""
     end = time.monotonic() + seconds
+    recorded = _recorded_rows()
     for _, same in itertools.groupby(places, key=lambda place: (place.threads, place.allowed)):
         boards = list(same)
         for model, place in itertools.product(models, boards):
             if time.monotonic() > end:
                 return False
+            for allowed in sorted({place.allowed, "auto", "f32"}):
+                about = (place.board, str(place.threads), allowed, model.stem)
+                take_recorded(model, replace(place, allowed=allowed), recorded[about])
             ask_peers(model, place, _log)
             row = ask_ours(model, place)
             said = row.failure or ", ".join(f"{k} {v:.2f}" for k, v in row.ratios().items())

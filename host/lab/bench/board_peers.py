@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgekit.host.errors import EdgekitError, InputError
@@ -74,8 +74,8 @@ ENGINES: Mapping[str, _Engine] = {
 
 @dataclass(frozen=True)
 class PeerEstimate:
-    """An engine's cost of one inference, or why it is missing. `precision`: f32 or f16; `error`:
-    the largest error of an output relative to the reference's largest value."""
+    """An engine's cost of one inference, or why it is missing. `precision`: f32, f16
+    or int8; `error`: the largest error of an output relative to the reference's largest value."""
 
     name: str
     version: str = ""
@@ -103,7 +103,8 @@ class PeerEstimate:
 @dataclass(frozen=True)
 class PeerJob:
     """The work of each engine: a model with the `shapes` of its inputs by name, the number of
-    threads, the `precisions` to try, f16 or f32, and a limit in seconds."""
+    threads, the `precisions` to try, f16, f32 or int8, and a limit in seconds. `forms`: the same
+    model in other formats, by suffix."""
 
     model: Path
     target: SimulatedCore
@@ -111,6 +112,12 @@ class PeerJob:
     shapes: Shapes
     precisions: Sequence[str]
     seconds: float
+    forms: Mapping[str, Path] = field(default_factory=dict)
+
+    def file_of(self, suffixes: Sequence[str]) -> Path | None:
+        """The model in one of these formats, its own first; None if it is in none of them."""
+        found = {self.model.suffix: self.model, **self.forms}
+        return next((path for suffix, path in found.items() if suffix in suffixes), None)
 
 
 def _convert_for_engine(
@@ -181,10 +188,11 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
     engine, arch = ENGINES[name], job.target.board.arch
     if arch not in engine.architectures:
         return PeerEstimate(name, missing=f"has no wheels for {arch}")
-    if job.model.suffix not in engine.suffixes:
+    file = job.file_of(engine.suffixes)
+    if file is None:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
     half = arch in engine.half and job.target.board.computes_half
-    precisions = [each for each in job.precisions if each == "f32" or half]
+    precisions = [each for each in job.precisions if each != "f16" or half]
     if not precisions:
         return PeerEstimate(name, missing="computes in f32 only")
     try:
@@ -193,6 +201,7 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
             tools.site(root, engine.wheels, tell),
             tools.view(job.target.core.name, job.target.core, root),
             tools.expected(job.model, job.shapes),
+            file,
         )
     except EdgekitError as failure:
         return PeerEstimate(name, missing=str(failure))
@@ -207,11 +216,12 @@ def fastest(tried: Sequence[PeerEstimate]) -> PeerEstimate:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an engine runs, and what it must compute; see Tools."""
+    """Where an engine runs, what it must compute, see Tools, and the file of the model."""
 
     site: Path
     view: SystemRoot
     expected: Expected
+    model: Path
 
 
 def _estimate_in(
@@ -222,7 +232,7 @@ def _estimate_in(
     try:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
-            file = tools.convert(name, job.model, expected, folder, precision, tell)
+            file = tools.convert(name, place.model, expected, folder, precision, tell)
             write_inputs(expected, folder)
             driver = folder / _DRIVER
             driver.write_bytes(driver_content())

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -33,6 +34,7 @@ from edgekit.host.lab.bench.board_peers import (
     estimate_peer,
     fastest,
 )
+from edgekit.host.lab.bench.int8_forms import int8_forms
 from edgekit.host.lab.bench.peer_check import expected_of, largest_error, why_wrong
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
@@ -43,6 +45,7 @@ from edgekit.kb.decoding import decode_json
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 Tell = Callable[[str], None]
+Allowed = Precision | Literal["int8"]
 
 _DIGITS = 16  # of a key, in engines.csv
 
@@ -50,14 +53,14 @@ _DIGITS = 16  # of a key, in engines.csv
 @dataclass(frozen=True)
 class BoardRow:
     """The results for a model on a board: `ours` is None until estimated, and `failure` is the
-    reason if that failed. `allowed`: f32 or auto, which allows half precision. `error` is the
-    largest of our outputs, as in PeerEstimate. The keys identify the inputs that the results depend
-    on."""
+    reason if that failed. `allowed`: f32, auto, which allows half precision, or int8, which asks
+    for the 8-bit forms of a float network (int8_forms.py). `error` is the largest of our outputs,
+    as in PeerEstimate. The keys identify the inputs that the results depend on."""
 
     model: str
     board: str
     threads: int
-    allowed: Precision = "auto"
+    allowed: Allowed = "auto"
     ours: ModelEstimate | None = None
     failure: str = ""
     ours_key: str = ""
@@ -123,12 +126,12 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class BoardSetup:
-    """A board by name, the number of threads, the precision that all engines may use (f32 or auto),
-    and a limit in seconds for one run."""
+    """A board by name, the number of threads, what all engines may use (see BoardRow), and a limit
+    in seconds for one run."""
 
     board: str
     threads: int = 1
-    allowed: Precision = "auto"
+    allowed: Allowed = "auto"
     seconds: float = 3600.0
 
     @property
@@ -154,12 +157,12 @@ def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -
 
 
 def _computes_half(ours: ModelEstimate) -> bool:
-    return any("half" in operator.spec.kernel for operator in ours.operators)
+    return any(operator.spec.kernel.endswith("half") for operator in ours.operators)
 
 
 def _precision_of(ours: ModelEstimate) -> str:
-    usual = "int8" if ours.kind == "int8" else "f32"
-    return "f16" if _computes_half(ours) else usual
+    usual = "f16" if _computes_half(ours) else "f32"
+    return "int8" if ours.kind == "int8" else usual
 
 
 def _run_ours(model: Path, bundle: Bundle, place: BoardSetup) -> tuple[ModelEstimate, float]:
@@ -186,35 +189,56 @@ def plugin_digest() -> str:
 @dataclass(frozen=True)
 class Steps:
     """The steps that fill rows: `peer` estimates another engine, `bundle` compiles a model, `ours`
-    estimates the result and its largest error, and `plugin` digests the emulator's plugin."""
+    estimates the result and its largest error, `plugin` digests the emulator's plugin, and `forms`
+    writes a network's 8-bit files."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
     ours: Callable[[Path, Bundle, BoardSetup], tuple[ModelEstimate, float]] = _run_ours
     plugin: Callable[[], str] = plugin_digest
+    forms: Callable[[Path], Mapping[str, Path]] = int8_forms
 
 
 _STEPS = Steps()
 
 
 def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS) -> BoardRow:
-    """The row with all engines. Where half precision is allowed, the row in f32 is filled first,
-    and each engine counts in its fastest precision."""
-    row, key = kept_row(model, place), _peers_key(model, place, steps)
+    """The row with all engines. Where half precision or 8 bits are allowed, the row without them is
+    filled first, and each engine counts in its fastest precision."""
+    forms = _forms_of(model, place, steps)
+    row, key = kept_row(model, place), _peers_key(forms, place, steps)
     if row.peers_key != key:
         row = _empty_row(model, place, key)  # redo ours as well
-    half = place.allowed != "f32" and place.target.board.computes_half
-    plain = ask_peers(model, replace(place, allowed="f32"), tell, steps).peers if half else {}
+    less, precision = _less_allowed(place)
+    plain = ask_peers(model, less, tell, steps).peers if less else {}
     shapes = zoo_options(model).shapes
-    precisions = ("f16",) if half else ("f32",)
-    job = PeerJob(model, place.target, place.threads, shapes, precisions, place.seconds)
+    about = (place.target, place.threads, shapes, (precision,), place.seconds, forms)
+    job = PeerJob(_first(forms), *about)
     for name in ENGINES:
         if name not in row.peers:
             found = steps.peer(name, job, tell)
-            found = fastest((found, plain[name])) if half else found
+            found = fastest((found, plain[name])) if plain else found
             row = replace(row, peers={**row.peers, name: found})
             _save_row(model, place, row)
     return row
+
+
+def _forms_of(model: Path, place: BoardSetup, steps: Steps) -> Mapping[str, Path]:
+    """The files that engines run, by suffix; ours runs the first."""
+    return steps.forms(model) if place.allowed == "int8" else {model.suffix: model}
+
+
+def _first(forms: Mapping[str, Path]) -> Path:
+    return next(iter(forms.values()))
+
+
+def _less_allowed(place: BoardSetup) -> tuple[BoardSetup | None, str]:
+    """The row whose results count as well, and the precision that only this one may use."""
+    if place.allowed == "int8":
+        return replace(place, allowed="auto"), "int8"
+    if place.allowed != "f32" and place.target.board.computes_half:
+        return replace(place, allowed="f32"), "f16"
+    return None, "f32"
 
 
 def take_recorded(
@@ -222,7 +246,8 @@ def take_recorded(
 ) -> None:
     """Stores results of other engines from docs/results/engines.csv, from whichever machine they
     are, unless what they depend on has changed."""
-    row, key = kept_row(model, place), _peers_key(model, place, steps)
+    key = _peers_key(_forms_of(model, place, steps), place, steps)
+    row = kept_row(model, place)
     found = {
         each["engine"]: PeerEstimate(
             each["engine"],
@@ -245,13 +270,14 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
     reference's; otherwise `auto` decides, by more inputs, and then f32. The last one's outputs have
     to be as close, whatever their type."""
     row, half = kept_row(model, place), place.target.board.computes_half
+    file = _first(_forms_of(model, place, steps))
     options = replace(zoo_options(model), threads=place.threads)
     tried: tuple[Precision, ...] = ("f16", "auto") if half else ("auto",)
     try:
-        for precision in (*(tried if place.allowed == "auto" else ()), "f32"):
+        for precision in (*(tried if place.allowed != "f32" else ()), "f32"):
             try:
                 bundle = steps.bundle(
-                    model, place.target.board, replace(options, precision=precision)
+                    file, place.target.board, replace(options, precision=precision)
                 )
             except InputError:
                 if precision != "f16":
@@ -263,7 +289,7 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
             key = _hash_parts(*shipped, _environment_digest(place, steps))
             if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
-            ours, error = steps.ours(model, bundle, place)
+            ours, error = steps.ours(file, bundle, place)
             if error <= HALF_LOSS or not _computes_half(ours):
                 break
         why = why_wrong(error, _precision_of(ours))
@@ -285,9 +311,10 @@ def _save_row(model: Path, place: BoardSetup, row: BoardRow) -> None:
     atomic_write(path, msgspec.json.encode(row))
 
 
-def _peers_key(model: Path, place: BoardSetup, steps: Steps) -> str:
+def _peers_key(forms: Mapping[str, Path], place: BoardSetup, steps: Steps) -> str:
     driver = hashlib.sha256(driver_content()).hexdigest()
-    return _hash_parts(model_hash(model), driver, _environment_digest(place, steps))
+    models = map(model_hash, forms.values())
+    return _hash_parts(*models, driver, _environment_digest(place, steps))
 
 
 def _environment_digest(place: BoardSetup, steps: Steps) -> str:

@@ -88,11 +88,16 @@ def test_answers_that_are_kept_are_not_asked_for_again(asked, model):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "precision"),
-    [("ek_f32_conv_8x8_f16_all_neon", "f32"), ("ek_f16_conv_8x16_neonhalf", "f16")],
+    ("kernel", "kind", "precision"),
+    [
+        ("ek_f32_conv_8x8_f16_all_neon", "float", "f32"),
+        ("ek_f16_conv_8x16_neonhalf", "float", "f16"),
+        ("ek_s8_conv_lines1_4x4_narrow_half_neon", "int8", "int8"),  # half a step along k
+    ],
 )
-def test_weights_in_half_precision_do_not_make_a_row_half(kernel, precision):
-    assert BoardRow("m", "rpi3", 1, ours=computed_by(kernel)).record()["precision"] == precision
+def test_only_kernels_that_compute_in_half_precision_make_a_row_half(kernel, kind, precision):
+    made = replace(computed_by(kernel), kind=kind)
+    assert BoardRow("m", "rpi3", 1, ours=made).record()["precision"] == precision
 
 
 @pytest.mark.parametrize(("error", "precisions"), [(0.01, ["auto"]), (0.03, ["auto", "f32"])])
@@ -242,3 +247,31 @@ def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
         "in_half": "mnn",
         "fastest_ratio": "0.50",
     }
+
+
+@pytest.mark.parametrize(("eight", "precision"), [(1, "int8"), (3, "f32")])
+def test_networks_run_in_8_bits_where_asked(asked, model, tmp_path, eight, precision):
+    """Engines run the quantized files, or the network itself if they are faster in floats."""
+    forms = {suffix: tmp_path / f"quantized{suffix}" for suffix in (".onnx", ".tflite")}
+    for path in forms.values():
+        path.write_bytes(b"....TFL3" + path.suffix.encode())
+    jobs: list[tuple[Path, object, object]] = []
+
+    def peer(name: str, job: PeerJob, *_: object) -> PeerEstimate:
+        jobs.append((job.model, dict(job.forms), job.precisions))
+        ms = eight if job.precisions == ("int8",) else 2
+        return replace(peers(**{name: ms})[name], precision=job.precisions[0])
+
+    compiled: list[Path] = []
+
+    def bundle(path: Path, *_: object) -> SimpleNamespace:
+        compiled.append(path)
+        return SimpleNamespace(manifest=None, files=asked.files)
+
+    steps = replace(asked.steps, peer=peer, bundle=bundle, forms=lambda _: forms)
+    place = replace(_PLACE, allowed="int8")
+    found = ask_peers(model, place, str, steps).peers["mnn"]
+    assert (found.precision, found.milliseconds) == (precision, min(eight, 2))
+    assert jobs[0] == (model, {model.suffix: model}, ("f32",))
+    assert jobs[-1] == (forms[".onnx"], forms, ("int8",))
+    assert ask_ours(model, place, steps).known and compiled == [forms[".onnx"]]
