@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.contender import UnfitError
 from edgekit.host.lab.bench.engines import mnn_conversion, run_converter
@@ -104,7 +105,7 @@ class PeerEstimate:
 class PeerJob:
     """The work of each engine: a model with the `shapes` of its inputs by name, the number of
     threads, the `precisions` to try, f16, f32 or int8, and a limit in seconds. `forms`: the same
-    model in other formats, by suffix."""
+    model in other formats, by suffix; `bound`: the largest error of an output that counts."""
 
     model: Path
     target: SimulatedCore
@@ -113,6 +114,7 @@ class PeerJob:
     precisions: Sequence[str]
     seconds: float
     forms: Mapping[str, Path] = field(default_factory=dict)
+    bound: float = HALF_LOSS
 
     def file_of(self, suffixes: Sequence[str]) -> Path | None:
         """The model in one of these formats, its own first; None if it is in none of them."""
@@ -250,7 +252,7 @@ def _estimate_in(
         return PeerEstimate(name, missing=_why_missing(failure, view.interpreter))
     version = run.said.rpartition("version ")[2].strip()
     found = PeerEstimate(name, version, precision=precision, error=min(error, _MOST_ERROR))
-    if why := why_wrong(error, precision):
+    if why := why_wrong(error, precision, job.bound):
         return replace(found, missing=why)
     cost = run.regions[0].cost
     return replace(found, cost=cost, milliseconds=job.target.milliseconds(cost.cycles))

@@ -35,7 +35,13 @@ from edgekit.host.lab.bench.board_peers import (
     fastest,
 )
 from edgekit.host.lab.bench.int8_forms import int8_forms
-from edgekit.host.lab.bench.peer_check import expected_of, largest_error, why_wrong
+from edgekit.host.lab.bench.peer_check import (
+    Shapes,
+    bound_of_int8,
+    expected_of,
+    largest_error,
+    why_wrong,
+)
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import plugin_sources
@@ -189,14 +195,15 @@ def plugin_digest() -> str:
 @dataclass(frozen=True)
 class Steps:
     """The steps that fill rows: `peer` estimates another engine, `bundle` compiles a model, `ours`
-    estimates the result and its largest error, `plugin` digests the emulator's plugin, and `forms`
-    writes a network's 8-bit files."""
+    estimates the result and its largest error, `plugin` digests the emulator's plugin, `forms`
+    writes a network's 8-bit files, and `bound` is the error allowed for them."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
     ours: Callable[[Path, Bundle, BoardSetup], tuple[ModelEstimate, float]] = _run_ours
     plugin: Callable[[], str] = plugin_digest
     forms: Callable[[Path], Mapping[str, Path]] = int8_forms
+    bound: Callable[[Path, Path, Shapes], float] = bound_of_int8
 
 
 _STEPS = Steps()
@@ -213,7 +220,8 @@ def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS)
     plain = ask_peers(model, less, tell, steps).peers if less else {}
     shapes = zoo_options(model).shapes
     about = (place.target, place.threads, shapes, (precision,), place.seconds, forms)
-    job = PeerJob(_first(forms), *about)
+    bound = _bound_of(model, forms, place, steps)
+    job = PeerJob(_first(forms), *about, bound)
     for name in ENGINES:
         if name not in row.peers:
             found = steps.peer(name, job, tell)
@@ -230,6 +238,12 @@ def _forms_of(model: Path, place: BoardSetup, steps: Steps) -> Mapping[str, Path
 
 def _first(forms: Mapping[str, Path]) -> Path:
     return next(iter(forms.values()))
+
+
+def _bound_of(model: Path, forms: Mapping[str, Path], place: BoardSetup, steps: Steps) -> float:
+    if place.allowed != "int8":
+        return HALF_LOSS
+    return steps.bound(model, _first(forms), zoo_options(model).shapes)
 
 
 def _less_allowed(place: BoardSetup) -> tuple[BoardSetup | None, str]:
@@ -270,7 +284,8 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
     reference's; otherwise `auto` decides, by more inputs, and then f32. The last one's outputs have
     to be as close, whatever their type."""
     row, half = kept_row(model, place), place.target.board.computes_half
-    file = _first(_forms_of(model, place, steps))
+    forms = _forms_of(model, place, steps)
+    file, bound = _first(forms), _bound_of(model, forms, place, steps)
     options = replace(zoo_options(model), threads=place.threads)
     tried: tuple[Precision, ...] = ("f16", "auto") if half else ("auto",)
     try:
@@ -290,9 +305,9 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
             if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
             ours, error = steps.ours(file, bundle, place)
-            if error <= HALF_LOSS or not _computes_half(ours):
+            if error <= bound or not _computes_half(ours):
                 break
-        why = why_wrong(error, _precision_of(ours))
+        why = why_wrong(error, _precision_of(ours), bound)
         row = replace(row, ours=None if why else ours, ours_key=key, error=error, failure=why)
     except EdgekitError as failure:
         row = replace(row, ours=None, ours_key="", failure=str(failure))

@@ -255,10 +255,10 @@ def test_networks_run_in_8_bits_where_asked(asked, model, tmp_path, eight, preci
     forms = {suffix: tmp_path / f"quantized{suffix}" for suffix in (".onnx", ".tflite")}
     for path in forms.values():
         path.write_bytes(b"....TFL3" + path.suffix.encode())
-    jobs: list[tuple[Path, object, object]] = []
+    jobs: list[tuple[object, ...]] = []
 
     def peer(name: str, job: PeerJob, *_: object) -> PeerEstimate:
-        jobs.append((job.model, dict(job.forms), job.precisions))
+        jobs.append((job.model, dict(job.forms), job.precisions, job.bound))
         ms = eight if job.precisions == ("int8",) else 2
         return replace(peers(**{name: ms})[name], precision=job.precisions[0])
 
@@ -269,9 +269,10 @@ def test_networks_run_in_8_bits_where_asked(asked, model, tmp_path, eight, preci
         return SimpleNamespace(manifest=None, files=asked.files)
 
     steps = replace(asked.steps, peer=peer, bundle=bundle, forms=lambda _: forms)
+    steps = replace(steps, bound=lambda *_: 0.05, ours=lambda *_: (ours(1, "int8"), 0.04))
     place = replace(_PLACE, allowed="int8")
     found = ask_peers(model, place, str, steps).peers["mnn"]
     assert (found.precision, found.milliseconds) == (precision, min(eight, 2))
-    assert jobs[0] == (model, {model.suffix: model}, ("f32",))
-    assert jobs[-1] == (forms[".onnx"], forms, ("int8",))
+    assert jobs[0] == (model, {model.suffix: model}, ("f32",), 0.02)
+    assert jobs[-1] == (forms[".onnx"], forms, ("int8",), 0.05)
     assert ask_ours(model, place, steps).known and compiled == [forms[".onnx"]]
