@@ -301,7 +301,8 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
             shipped = (
                 hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS)
             )
-            key = _hash_parts(*shipped, _environment_digest(place, steps))
+            limit = (f"{bound:.3g}",) if place.allowed == "int8" else ()
+            key = _hash_parts(*shipped, _environment_digest(place, steps), *limit)
             if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
             ours, error = steps.ours(file, bundle, place)
