@@ -213,14 +213,14 @@ def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS)
     """The row with all engines. Where half precision or 8 bits are allowed, the row without them is
     filled first, and each engine counts in its fastest precision."""
     forms = _forms_of(model, place, steps)
-    row, key = kept_row(model, place), _peers_key(forms, place, steps)
+    bound = _bound_of(model, forms, place, steps)
+    row, key = kept_row(model, place), _peers_key(forms, place, steps, bound)
     if row.peers_key != key:
         row = _empty_row(model, place, key)  # redo ours as well
     less, precision = _less_allowed(place)
     plain = ask_peers(model, less, tell, steps).peers if less else {}
     shapes = zoo_options(model).shapes
     about = (place.target, place.threads, shapes, (precision,), place.seconds, forms)
-    bound = _bound_of(model, forms, place, steps)
     job = PeerJob(_first(forms), *about, bound)
     for name in ENGINES:
         if name not in row.peers:
@@ -260,7 +260,8 @@ def take_recorded(
 ) -> None:
     """Stores results of other engines from docs/results/engines.csv, from whichever machine they
     are, unless what they depend on has changed."""
-    key = _peers_key(_forms_of(model, place, steps), place, steps)
+    forms = _forms_of(model, place, steps)
+    key = _peers_key(forms, place, steps, _bound_of(model, forms, place, steps))
     row = kept_row(model, place)
     found = {
         each["engine"]: PeerEstimate(
@@ -301,8 +302,7 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
             shipped = (
                 hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS)
             )
-            limit = (f"{bound:.3g}",) if place.allowed == "int8" else ()
-            key = _hash_parts(*shipped, _environment_digest(place, steps), *limit)
+            key = _hash_parts(*shipped, _environment_digest(place, steps), *_limit(bound))
             if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
             ours, error = steps.ours(file, bundle, place)
@@ -327,10 +327,15 @@ def _save_row(model: Path, place: BoardSetup, row: BoardRow) -> None:
     atomic_write(path, msgspec.json.encode(row))
 
 
-def _peers_key(forms: Mapping[str, Path], place: BoardSetup, steps: Steps) -> str:
+def _limit(bound: float) -> tuple[str, ...]:
+    """The part of a key for a bound that depends on the model."""
+    return () if bound == HALF_LOSS else (f"{bound:.3g}",)
+
+
+def _peers_key(forms: Mapping[str, Path], place: BoardSetup, steps: Steps, bound: float) -> str:
     driver = hashlib.sha256(driver_content()).hexdigest()
     models = map(model_hash, forms.values())
-    return _hash_parts(*models, driver, _environment_digest(place, steps))
+    return _hash_parts(*models, driver, _environment_digest(place, steps), *_limit(bound))
 
 
 def _environment_digest(place: BoardSetup, steps: Steps) -> str:
