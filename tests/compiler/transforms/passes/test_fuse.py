@@ -7,10 +7,19 @@ import pytest
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.ir.types import Activation, Graph, Node, Operator, Padding, Tensor
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    DType,
+    Graph,
+    Node,
+    Operator,
+    Padding,
+    Tensor,
+)
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad, fuse_residual
 from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from tests.support.op_cases import quant
 from tests.support.op_graphs import constant, inputs_of, tensor
 
 _RNG = np.random.default_rng(3)
@@ -153,3 +162,28 @@ def test_products_with_one_and_sums_with_zero_disappear():
     assert kinds(wider)[-2:] == ["add", "tanh"]
     clamped = b(ops.Tanh(), b(ops.Mul(Activation.RELU), x, one))
     assert kinds(drop_neutral(b.graph(clamped)))[-2:] == ["mul", "tanh"]
+
+
+def test_a_reshape_to_the_same_shape_is_removed():
+    b = Builder()
+    x = b.input(1, 4, 6)
+    graph = b.graph(b(ops.Tanh(), b(ops.Reshape((1, 4, 6)), x)))
+    after = drop_neutral(graph)
+    assert kinds(after) == ["tanh"]
+    same_results(graph, after)
+    assert kinds(drop_neutral(b.graph(b(ops.Tanh(), b(ops.Reshape((4, 6)), x)))))[-2] == "reshape"
+    assert kinds(drop_neutral(b.graph(b(ops.Reshape((1, 4, 6)), x))))[-1] == "reshape"
+
+
+@pytest.mark.parametrize(("zero", "removed"), [(-3, True), (4, False)])
+def test_a_reshape_that_changes_the_quantization_stays(zero, removed):
+    tensors = {
+        name: Tensor(name, (1, 4), DType.I8, quant(0.05, point))
+        for name, point in (("x", -3), ("same", zero), ("y", zero))
+    }
+    nodes = (
+        Node("same", ops.Reshape((1, 4)), ("x",), ("same",)),
+        Node("y", ops.Tanh(), ("same",), ("y",)),
+    )
+    after = drop_neutral(Graph("g", tensors, nodes, ("x",), ("y",)))
+    assert (kinds(after) == ["tanh"]) == removed
