@@ -13,7 +13,7 @@ from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import HALF, cores, half_board
 from tests.support.half_graphs import check_half, in_half
-from tests.support.joined_graphs import bottleneck, csp_block, ghost_block
+from tests.support.joined_graphs import bottleneck, csp_block, ghost_block, residual_block
 from tests.support.kernel_runs import build, check
 from tests.support.op_graphs import inputs_of
 
@@ -41,6 +41,14 @@ def _run(graph, board, machine, folder):
 @pytest.mark.parametrize("board", cores("a53", "a57", "a7", "rv64gcv"))
 def test_parts_are_read_and_written_in_place(board, dtype, block, virtual_board, tmp_path):
     graph = _BLOCKS[block](dtype)
+    inputs, made = _run(graph, load_board(board), virtual_board(board), tmp_path)
+    check(graph, made, inputs)
+
+
+@pytest.mark.parametrize(("half", "scale"), [(5, 0.05), (40, 0.05), (16, 0.1)])
+@pytest.mark.parametrize("board", cores("a53", "a76", "a7", "rv64gcv"))
+def test_sums_of_bytes_are_made_in_their_place(board, half, scale, virtual_board, tmp_path):
+    graph = residual_block(half, scale)
     inputs, made = _run(graph, load_board(board), virtual_board(board), tmp_path)
     check(graph, made, inputs)
 

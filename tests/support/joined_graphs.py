@@ -93,6 +93,22 @@ def bottleneck(half: int = 8) -> Graph:
     return to.graph("bottleneck")
 
 
+def residual_block(half: int, scale: float = 0.05) -> Graph:
+    """Two images of bytes and their sum, all together; with a scale of 0.1, the sum is halfway
+    between two values too often for the kernel that takes one step."""
+    to = _Builder(DType.I8, seed=6)
+    for name, channels in {"x": 16, "a": half, "b": half, "sum": half, "y": 2 * half}.items():
+        to.image(name, channels)
+    for name in ("a", "b"):
+        to.add(ops.Conv2D(), ("x", to.weights(f"{name}:w", half, 1, 1, 16), None), name)
+    parts = {name: to.tensors[name] for name in ("sum", "a", "y")}
+    for name, tensor in parts.items():
+        to.tensors[name] = dataclasses.replace(tensor, quant=quant(scale, 0))
+    to.add(ops.Add(), ("a", "b"), "sum")
+    to.add(ops.Concat(3), ("a", "sum"), "y")
+    return to.graph("residual")
+
+
 def shuffled_block(dtype: DType, cut: Operator | None = None) -> Graph:
     """Every second of 16 channels, or the first half of them, and a convolution of the rest."""
     to = _Builder(dtype, seed=4)

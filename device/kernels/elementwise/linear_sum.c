@@ -7,7 +7,9 @@
 #include "../kernel.h"
 
 typedef struct {
-    long n;
+    long n;             /* elements of a row */
+    long rows, at_once; /* rows, and how many a task adds; 1 row: tasks are chunks of it */
+    long pitch;         /* elements between rows of y; those of a and b are adjacent */
     const void *a, *b;
     void *y;
     int a_high, a_low, b_high, b_low; /* parts of the factors, each an s16 */
@@ -106,16 +108,26 @@ EK_INLINE void add_n(const factors *f, const TX *a, const TX *b, TX *y, long n) 
 }
 #endif
 
-/* Task: one chunk of EK_LINEAR_SUM_CHUNK elements. */
+EK_INLINE void add_row(const factors *f, const TX *a, const TX *b, TX *y, long n) {
+    long i = 0;
+    for (; i + AT_ONCE <= n; i += AT_ONCE)
+        add(f, a + i, b + i, y + i);
+    if (i < n)
+        add_n(f, a + i, b + i, y + i, n - i);
+}
+
+/* Task: one chunk of EK_LINEAR_SUM_CHUNK elements, or at_once rows. */
 void NAME(const void *args, long begin, long end) {
     const ek_linear_sum_args g = *(const ek_linear_sum_args *)args; /* a copy cannot be aliased */
     const factors f = factors_of(&g);
     const TX *a = g.a, *b = g.b;
     TX *y = g.y;
-    const long until = ek_min(end * EK_LINEAR_SUM_CHUNK, g.n);
-    long i = begin * EK_LINEAR_SUM_CHUNK;
-    for (; i + AT_ONCE <= until; i += AT_ONCE)
-        add(&f, a + i, b + i, y + i);
-    if (i < until)
-        add_n(&f, a + i, b + i, y + i, until - i);
+    if (g.rows == 1) {
+        const long i = begin * EK_LINEAR_SUM_CHUNK;
+        add_row(&f, a + i, b + i, y + i, ek_min(end * EK_LINEAR_SUM_CHUNK, g.n) - i);
+        return;
+    }
+    const long until = ek_min(end * g.at_once, g.rows);
+    for (long row = begin * g.at_once; row < until; row++)
+        add_row(&f, a + row * g.n, b + row * g.n, y + row * g.pitch, g.n);
 }

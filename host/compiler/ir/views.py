@@ -207,9 +207,19 @@ def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
         return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
     if type(node.op) is ops.Conv2D:
         return {graph.tensors[name or ""].dtype for name in node.inputs[:2]} in _PITCHED
+    if isinstance(node.op, ops.Add):
+        return _adds_bytes(graph, node)
     return _is_of_channels(graph, node) or isinstance(
         node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D
     )
+
+
+def _adds_bytes(graph: Graph, node: Node) -> bool:
+    """Whether a node adds two computed tensors of quantized bytes and of one shape."""
+    out = graph.tensors[node.outputs[0]]
+    ins = [graph.tensors[name or ""] for name in node.inputs]
+    alike = all((t.shape, t.dtype, t.data) == (out.shape, out.dtype, None) for t in ins)
+    return alike and out.dtype in (DType.I8, DType.U8) and out.is_quantized
 
 
 def _same_quantization(x: Tensor, y: Tensor) -> bool:

@@ -19,6 +19,7 @@ from tests.support.joined_graphs import (
     bottleneck,
     csp_block,
     ghost_block,
+    residual_block,
     shuffled_block,
 )
 from tests.support.kernel_runs import build, check, run_here, x86_params
@@ -198,3 +199,15 @@ def test_a_slice_that_is_an_output_or_read_as_a_whole_is_copied():
     graph = bottleneck()
     assert "half" not in parts_of_rows(dataclasses.replace(graph, outputs=("y", "half")))
     assert "half" not in parts_of_rows(graph)  # the addition reads it
+
+
+@pytest.mark.parametrize("half", [5, 16, 40])
+@pytest.mark.parametrize("scale", [0.05, 0.1])
+@pytest.mark.parametrize("board", x86_params())
+def test_sums_of_bytes_are_made_in_their_place(board, half, scale, tmp_path):
+    graph = residual_block(half, scale)
+    assert "sum" in parts_of_rows(graph)
+    steps = {s.name: s for s in lower(graph, board).lowered.steps}
+    assert "y" not in steps or not any("copy" in c.kernel.symbol for c in steps["y"].calls[1:])
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)

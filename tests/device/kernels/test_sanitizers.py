@@ -33,7 +33,7 @@ from tests.support.gemm_cases import (
 )
 from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
-from tests.support.joined_graphs import bottleneck
+from tests.support.joined_graphs import bottleneck, residual_block
 from tests.support.kernel_runs import VARIANTS, check
 from tests.support.narrow_cases import narrow_cases
 from tests.support.nna_graphs import layers, products
@@ -140,6 +140,14 @@ def _in_plain_c(unit, product):
 @pytest.mark.parametrize("simd", ["scalar", "avx2"])
 def test_slices_read_and_added_in_place_stay_in_bounds(simd, half, driver, tmp_path):
     simd, graph = usable(simd), fuse_additions(fuse_epilogues(bottleneck(half)))
+    inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+@pytest.mark.parametrize("half", [5, 40])
+@pytest.mark.parametrize("simd", ["scalar", "avx2"])
+def test_sums_made_in_their_place_stay_in_bounds(simd, half, driver, tmp_path):
+    simd, graph = usable(simd), residual_block(half)
     inputs = inputs_of(graph)
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, UNARY_CHUNK
 from edgekit.host.compiler.ir import nearest, ops
+from edgekit.host.compiler.ir.align import strides_of
 from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS
 from edgekit.host.compiler.ir.fixed_point import (
     SOFTMAX_DIFF_BITS,
@@ -45,6 +46,7 @@ from edgekit.host.compiler.ir.softmax_16bit import exponentials, reciprocals
 from edgekit.host.compiler.ir.types import Activation, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.copies import strided_copy
 from edgekit.host.compiler.lowering.common.tables import lower_single, lower_table
 from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
@@ -67,6 +69,20 @@ def scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
 
 @lowers(ops.Add, ops.Mul, ops.Sub, ops.PRelu)
 def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
+    """A kernel that cannot write rows at a pitch writes to scratch, which is then copied."""
+    calls, y = _lower_contiguous(ctx, node), ctx.tensor(node.outputs[0])
+    if y.name not in ctx.parts or "pitch" in calls[-1].fields:
+        return calls
+    own, made, size = Value(y.name), ctx.scratch(node, y.bytes), y.dtype.bytes
+    calls = [
+        replace(call, fields={k: made if v == own else v for k, v in call.fields.items()})
+        for call in calls
+    ]
+    strides = strides_of(y.shape, size), ctx.strides(y.name)
+    return [*calls, strided_copy(ctx, y.shape, *strides, size, made, own)]
+
+
+def _lower_contiguous(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Add | Mul | Sub | PRelu)
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])

@@ -111,11 +111,16 @@ def lower_linear_sum(ctx: Context, node: Node) -> list[KernelCall] | None:
         TX=C_TYPES[y.dtype],
     )
     below = (1 << LINEAR_SUM_BITS) - 1
-    fields: dict[str, Field] = {"n": y.elements, "low": low, "high": high}
+    apart = ctx.pitch(y.name)
+    n = y.elements if apart == y.shape[-1] else y.shape[-1]  # of a row
+    rows, at_once = y.elements // n, max(LINEAR_SUM_CHUNK // n, 1)
+    fields: dict[str, Field] = {"n": n, "rows": rows, "at_once": at_once, "pitch": apart}
+    fields |= {"low": low, "high": high}
     fields |= {"a": Value(a.name), "b": Value(b.name), "y": Value(y.name)}
     widening = LINEAR_SUM_WIDENING if sixteen else 0
     parts = {"a": form.a_factor >> widening, "b": form.b_factor >> widening, "addend": form.addend}
     for name, value in parts.items():
         fields |= {f"{name}_high": value >> LINEAR_SUM_BITS, f"{name}_low": value & below}
     fields["shift"] = form.shift - LINEAR_SUM_BITS
-    return [KernelCall(kernel, fields, math.ceil(y.elements / LINEAR_SUM_CHUNK))]
+    tasks = math.ceil(n / LINEAR_SUM_CHUNK) if rows == 1 else math.ceil(rows / at_once)
+    return [KernelCall(kernel, fields, tasks)]
