@@ -24,6 +24,7 @@ from edgekit.host.compiler.transforms.passes.join_slices import join_slices
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
+from edgekit.host.compiler.transforms.passes.outputs import transpose_bytes
 from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.repeats import share_repeats
 from edgekit.host.compiler.transforms.passes.rows import lift_rows
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse_layer_norm", fuse_layer_norm),
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
+    ("transpose_bytes", transpose_bytes),
     ("fuse_fourier", fuse_fourier),
     ("lift_rows", lift_rows),
     ("join_slices", join_slices),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.transforms.passes.outputs import transpose_bytes
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.kb.targets.board import load_profile
 from tests.support.onnx_models import model, node, save, value
+from tests.support.op_cases import quant
 
 _STEP = np.float32(0.05)  # of the output
 
@@ -348,3 +352,23 @@ def test_an_image_is_enlarged_as_in_floats(rng, mode, size, tmp_path):
     parts = [ends[0], ([resize], {"size": size}), ends[1]]
     after = _both(rng, _imported(parts, (1, 4, 6, 6), tmp_path), (1, 4, 6, 6), step, 0.0)
     assert _dtypes(after, ops.ResizeBilinear) == [DType.I8]
+
+
+def test_an_output_is_transposed_before_it_is_dequantized(rng):
+    tensors = {
+        "x": Tensor("x", (2, 3, 5), DType.I8, quant(0.05, -3)),
+        "real": Tensor("real", (2, 3, 5), DType.F32),
+        "y": Tensor("y", (5, 2, 3), DType.F32),
+    }
+    nodes = (
+        Node("real", ops.Cast(DType.F32), ("x",), ("real",)),
+        Node("y", ops.Transpose((2, 0, 1)), ("real",), ("y",)),
+    )
+    graph = Graph("g", tensors, nodes, ("x",), ("y",))
+    after = transpose_bytes(graph)
+    assert [type(n.op) for n in after.nodes] == [ops.Transpose, ops.Cast]
+    x = {"x": rng.integers(-128, 128, (2, 3, 5)).astype(np.int8)}
+    want, found = (evaluate(each, x).outputs["y"] for each in (graph, after))
+    np.testing.assert_array_equal(found, want)
+    inside = replace(graph, outputs=("y", "real"))
+    assert transpose_bytes(inside) is inside  # others read the reals
