@@ -122,12 +122,14 @@ void NAME(const void *args, long begin, long end) {
     const factors f = factors_of(&g);
     const TX *a = g.a, *b = g.b;
     TX *y = g.y;
+    const long row = begin * g.at_once;
+    long n = g.n, rows = ek_min(end * g.at_once, g.rows) - row, from = row * g.n,
+         to = row * g.pitch;
     if (g.rows == 1) {
-        const long i = begin * EK_LINEAR_SUM_CHUNK;
-        add_row(&f, a + i, b + i, y + i, ek_min(end * EK_LINEAR_SUM_CHUNK, g.n) - i);
-        return;
+        from = to = begin * EK_LINEAR_SUM_CHUNK;
+        n = ek_min(end * EK_LINEAR_SUM_CHUNK, n) - from;
+        rows = 1;
     }
-    const long until = ek_min(end * g.at_once, g.rows);
-    for (long row = begin * g.at_once; row < until; row++)
-        add_row(&f, a + row * g.n, b + row * g.n, y + row * g.pitch, g.n);
+    for (; rows > 0; rows--, from += g.n, to += g.pitch)
+        add_row(&f, a + from, b + from, y + to, n);
 }
