@@ -218,7 +218,7 @@ def build_graph(
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
     spent = winograd_note(scheduled.graph, plan.lowered.transformed)
     notes, plain = (*made.notes, *filter(None, [spent])), made.floats or made.exact
-    loss = None if plain is None or reads_tokens(imported) else loss_of(plain, golden)
+    loss = None if plain is None or reads_tokens(imported) else loss_of(plain, imported, golden)
     if made.floats is not None and (loss or options.samples is None):
         notes = (*notes, code_note(made.graph, loss))
     if made.floats is not None and loss is not None:

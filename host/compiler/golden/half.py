@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.golden.blas import one_thread
-from edgekit.host.compiler.golden.noise import noisy_run
-from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.golden.choices import Choices, names_of_sources
+from edgekit.host.compiler.golden.noise import noisy_runner
+from edgekit.host.compiler.ir.evaluate import Runner, evaluate, run_node
 from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.similarity import cosine, least_cosine
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
@@ -25,7 +27,8 @@ _EMULATED = 1 << 29  # multiply-adds whose f16 sums are rounded at each step, at
 
 Pairs = Sequence[tuple[Array, Array]]  # of outputs: wanted and found
 Values = Mapping[str, Array]
-Run = Callable[[Graph, Values], Values]
+Follow = Callable[[Runner[Array]], Runner[Array]]  # to a runner that chooses as another did
+Run = Callable[[Graph, Values, Follow], Values]
 
 
 class HalfLoss(NamedTuple):
@@ -47,7 +50,7 @@ def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float)
     """
     tried = []
     for each in inputs:
-        tried.append((_loss_with(_noisy_outputs, exact, made, each), each))
+        tried.append((_loss_with(_noisy_run, exact, made, each), each))
         if not tried[-1][0] <= _BY_FAR * limit:
             return HalfLoss(*tried[-1], noisy=True)
     tried.sort(key=lambda pair: -pair[0])
@@ -56,7 +59,7 @@ def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float)
     emulated, worst = max(_EMULATED // max(work, 1), 1) if transforms else 0, HalfLoss(0.0, {})
     for number, (lost, each) in enumerate(tried):
         if lost > limit or number < emulated:
-            lost = _loss_with(_outputs, exact, made, each)
+            lost = _loss_with(_rounded_run, exact, made, each)
         worst = max(worst, HalfLoss(lost, each), key=lambda loss: loss.off)
         if worst.off > limit:
             break
@@ -65,31 +68,52 @@ def half_loss(exact: Graph, made: Graph, inputs: Iterable[Values], limit: float)
 
 def noisy_losses(exact: Graph, made: Iterable[Graph], inputs: Values) -> list[float]:
     """Losses of several graphs in half precision for one input, in noisy runs."""
-    want = _outputs(exact, inputs)
-    return [_largest_loss(exact, each, want, _noisy_outputs(each, inputs)) for each in made]
+    want = _exact_run(exact, inputs)
+    return [_largest_loss(exact, each, want, _noisy_run, inputs) for each in made]
 
 
 def _loss_with(run: Run, exact: Graph, made: Graph, inputs: Values) -> float:
-    return _largest_loss(exact, made, _outputs(exact, inputs), run(made, inputs))
+    return _largest_loss(exact, made, _exact_run(exact, inputs), run, inputs)
 
 
-def _largest_loss(exact: Graph, made: Graph, want: Values, found: Values) -> float:
-    units, names = (
-        probabilities(exact),
-        ((exact.outputs[i], made.outputs[i]) for i in _compared(exact)),
+class _ExactRun(NamedTuple):
+    outputs: Values
+    choices: Choices
+
+
+def _exact_run(graph: Graph, inputs: Values) -> _ExactRun:
+    choices = Choices()
+    return _ExactRun(_run(graph, inputs, choices.recording(run_node)), choices)
+
+
+def _largest_loss(exact: Graph, made: Graph, want: _ExactRun, run: Run, inputs: Values) -> float:
+    """Of the outputs of `made` with the choices of the exact run, and of what both choose from."""
+    found: dict[tuple[str, int], Array] = {}
+    outputs = run(made, inputs, partial(want.choices.followed_by, sources=found))
+    pairs = [
+        (exact.outputs[i], want.outputs[exact.outputs[i]], outputs[made.outputs[i]])
+        for i in _compared(exact)
+    ]
+    sources = names_of_sources(exact)
+    pairs += [(sources[at], want.choices.sources[at], y) for at, y in found.items()]
+    units = probabilities(exact, [name for name, _, _ in pairs])
+    return max(
+        (_max_relative_error(a, b, 1.0 if name in units else _NONE) for name, a, b in pairs),
+        default=0.0,
     )
-    pairs = ((want[a], found[b], 1.0 if a in units else _NONE) for a, b in names)
-    return max((_max_relative_error(*pair) for pair in pairs), default=0.0)
 
 
-def _outputs(graph: Graph, inputs: Values) -> Values:
+def _rounded_run(graph: Graph, inputs: Values, follow: Follow) -> Values:
+    return _run(graph, inputs, follow(run_node))
+
+
+def _run(graph: Graph, inputs: Values, run: Runner[Array]) -> Values:
     with np.errstate(all="ignore"), one_thread():
-        return evaluate(graph, inputs).outputs
+        return evaluate(graph, inputs, runner=run).outputs
 
 
-def _noisy_outputs(graph: Graph, inputs: Values) -> Values:
-    with np.errstate(all="ignore"), one_thread():
-        return noisy_run(graph, inputs)
+def _noisy_run(graph: Graph, inputs: Values, follow: Follow) -> Values:
+    return _run(graph, inputs, follow(noisy_runner()))
 
 
 def overflows(pairs: Pairs) -> bool:
@@ -97,9 +121,16 @@ def overflows(pairs: Pairs) -> bool:
     return any(bool(np.any(np.isfinite(want) & ~np.isfinite(found))) for want, found in pairs)
 
 
-def loss_of(exact: Graph, golden: Golden) -> LossSpec:
-    """Loss of a reduced-precision model's golden outputs against `exact`, the f32 model."""
-    pairs = [pair for pair in output_pairs(exact, golden) if pair[0].size]
+def loss_of(exact: Graph, made: Graph, golden: Golden) -> LossSpec:
+    """Loss of a reduced-precision model's golden outputs against `exact`, the f32 model; where
+    operators choose, with the choices of that."""
+    inputs = dict(zip(exact.inputs, golden.inputs, strict=True))
+    want, outputs = _exact_run(exact, inputs), golden.outputs
+    if want.choices.results:
+        follow = partial(want.choices.followed_by, sources={})
+        outputs = tuple(_rounded_run(made, inputs, follow)[name] for name in made.outputs)
+    pairs = [(want.outputs[exact.outputs[i]], outputs[i]) for i in _compared(exact)]
+    pairs = [pair for pair in pairs if pair[0].size]
     least = min((cosine(want, found) for want, found in pairs), default=1.0)
     off = max((_max_relative_error(want, found) for want, found in pairs), default=0.0)
     return LossSpec(float(np.clip(least, -1, 1)), min(off, _MOST_OFF))

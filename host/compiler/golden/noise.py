@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.golden.steps import Runs, operands_of_runs
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.evaluate import run_node, run_nodes
+from edgekit.host.compiler.ir.evaluate import Runner, run_node, run_nodes
 from edgekit.host.compiler.ir.exact import sums_are_exact
 from edgekit.host.compiler.ir.traits import Arithmetic
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Tensor
@@ -54,13 +54,9 @@ def noisy_runs(graph: Graph, inputs: Mapping[str, Array], count: int) -> dict[st
     return {name: values[name] for name in graph.outputs}
 
 
-def noisy_run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of one run with noise; likewise."""
-    values = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
-    values |= inputs
-    memory = {name: state.initial for name, state in graph.states.items()}
-    run_nodes(graph, values, memory, _Source(0).run_node)
-    return {name: values[name] for name in graph.outputs}
+def noisy_runner() -> Runner[Array]:
+    """Runs nodes like `run_node`, with noise; likewise."""
+    return _Source(0).run_node
 
 
 class NoisyRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node
@@ -22,9 +22,9 @@ def maker_of(producer: Mapping[str, Node], name: str) -> Node | None:
     return node
 
 
-def probabilities(graph: Graph) -> set[str]:
-    """The outputs that are probabilities: a change of 0.01 is 1% of them, however small they
-    are."""
+def probabilities(graph: Graph, names: Iterable[str]) -> set[str]:
+    """Those of the tensors that are probabilities: a change of 0.01 is 1% of them, however small
+    they are."""
     producer = graph.producer()
-    makers = ((name, maker_of(producer, name)) for name in graph.outputs)
+    makers = ((name, maker_of(producer, name)) for name in names)
     return {name for name, node in makers if node and node.op.kind in _PROBABILITIES}

@@ -45,7 +45,7 @@ def expected_of(model: Path, shapes: Shapes) -> Expected:
     """
     graph = import_model(model, shapes)
     golden = golden_of(graph, cache_folder() / "golden")
-    shares = probabilities(graph)
+    shares = probabilities(graph, graph.outputs)
     units = (
         1.0
         if name in shares and values.dtype.kind == "f"
