@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.target import HALF_LOSS
 from edgekit.host.lab.bench.contender import UnfitError
+from edgekit.host.lab.bench.selected_rows import RowChoice, row_choices
 
 _MOST_INT8_LOSS = 0.5
 Shapes = Mapping[str, tuple[int, ...]]
@@ -31,11 +32,23 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Expected:
     """Inputs by name, in the model's order, the reference's outputs, and for each the value that
     errors are relative to: the range of 8- and 16-bit quantized values, 1 for probabilities, the
-    largest value of other floats and of wider quantized values, 0 where no error is allowed."""
+    largest value of other floats and of wider quantized values, 0 where no error is allowed.
+    `choices`: by the number of an output, which rows it may consist of."""
 
     inputs: Mapping[str, Array]
     outputs: tuple[Array, ...]
     units: tuple[float, ...]
+    choices: Mapping[int, RowChoice] = field(default_factory=dict)
+
+    def error(self, number: int, found: Array) -> float:
+        """The error of what might be output `number`, relative to its unit or, of rows that are
+        chosen, to those of its columns; infinite if it has another size."""
+        want = self.outputs[number]
+        if want.size != found.size:
+            return math.inf
+        if number in self.choices:
+            return self.choices[number].error(found, want.shape)
+        return _error(want, found, self.units[number])
 
 
 def expected_of(model: Path, shapes: Shapes) -> Expected:
@@ -53,7 +66,9 @@ def expected_of(model: Path, shapes: Shapes) -> Expected:
         for name, values in zip(graph.outputs, golden.outputs, strict=True)
     )
     inputs = dict(zip(graph.inputs, golden.inputs, strict=True))
-    return Expected(inputs, golden.outputs, tuple(units))
+    rows = row_choices(graph, inputs)
+    choices = {i: rows[name] for i, name in enumerate(graph.outputs) if name in rows}
+    return Expected(inputs, golden.outputs, tuple(units), choices)
 
 
 def _unit(values: Array, quantized: bool) -> float:
@@ -97,8 +112,8 @@ def largest_error(expected: Expected, found: Sequence[Array]) -> float:
     with np.errstate(all="ignore"):
         return max(
             (
-                min((_error(want, each, unit) for each in found), default=math.inf)
-                for want, unit in zip(expected.outputs, expected.units, strict=True)
+                min((expected.error(number, each) for each in found), default=math.inf)
+                for number in range(len(expected.outputs))
             ),
             default=0.0,
         )
@@ -127,8 +142,6 @@ def bound_of_int8(network: Path, quantized: Path, shapes: Shapes) -> float:
 
 
 def _error(want: Array, found: Array, unit: float) -> float:
-    if want.size != found.size:
-        return math.inf
     exact, given = (each.astype(np.float64).ravel() for each in (want, found))
     equal = (exact == given) | (np.isnan(exact) & np.isnan(given))
     worst = float(np.max(np.where(equal, 0.0, np.abs(given - exact)), initial=0.0))
