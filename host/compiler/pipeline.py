@@ -34,6 +34,7 @@ from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, 
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, fixed_note, split_note
 from edgekit.host.compiler.transforms.passes.tie import from_beginning, tie_states
+from edgekit.host.compiler.transforms.passes.upsample import upsample_late
 from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.kb.targets.board import BoardProfile
 
@@ -227,6 +228,7 @@ PIPELINE: tuple[Transform, ...] = (
     _in_bodies,  # PASSES again, inside loops
     _compress_weights,
     _tie_states,
+    _graph_pass("upsample_late", upsample_late),
     _half_precision,
     # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
     _fit_to_memory,
