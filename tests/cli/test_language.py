@@ -262,7 +262,7 @@ def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> Non
     wanted = _text(model, path, _PROMPT, 5), _text(model, path, messages, 5)
     where = {
         "/v1/completions": {**asked, "prompt": [_PROMPT]},
-        "/v1/completions?": {"prompt": _PROMPT},
+        "/v1/complete": {"prompt": _PROMPT},
         "/v1/chat/completions": chat,
     }
     board = home.parent / "home/boards/local"
@@ -271,7 +271,7 @@ def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> Non
     assert made["object"] == "text_completion" and made["choices"][0]["text"] == wanted[0]
     assert made["choices"][0]["finish_reason"] == "length"
     assert made["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-    assert answers["/v1/completions?"][0] == 404
+    assert answers["/v1/complete"][0] == 404
     made = json.loads(answers["/v1/chat/completions"][1])
     assert made["choices"][0]["message"] == {"role": "assistant", "content": wanted[1]}
     assert made["object"] == "chat.completion" and made["model"] == "llm"

@@ -58,13 +58,13 @@ def test_texts_are_compared_by_their_vectors(edgekit, home, lines):
     asked = {
         "/embed": b"cat",
         "/v1/embeddings": json.dumps({"input": ["cat", "mat"], "model": "m"}).encode(),
-        "/v1/embeddings?": b"",
+        "/v1/embed": b"",
     }
     answers = served(home, root, asked)
     assert json.loads(answers["/embed"][1]) == {"vector": wanted}
     data = json.loads(answers["/v1/embeddings"][1])["data"]
     assert data[0]["embedding"] == wanted and [each["index"] for each in data] == [0, 1]
-    assert answers["/v1/embeddings?"][0] == 404
+    assert answers["/v1/embed"][0] == 404
 
 
 @pytest.mark.slow
