@@ -36,8 +36,8 @@ def fits_to_text(model: Path, options: CompileOptions) -> bool:
         return False
     if options.weights is None:
         raise InputError(
-            "--samples: expected --weights int8, int4 or int2 with it for a language model, found "
-            "none"
+            "--samples: expected --weights int8, int4, int3 or int2 with it for a language model, "
+            "found none"
         )
     return True
 

@@ -12,7 +12,7 @@ from edgekit.host.compiler.asked import cli_option
 from edgekit.host.errors import InputError
 
 Order = Literal["search", "import", "memory"]
-WeightBits = Literal["int8", "int4", "int2"]
+WeightBits = Literal["int8", "int4", "int3", "int2"]
 Precision = Literal["f32", "f16", "auto"]
 Cache = Literal["f32", "int8"]
 Task = Literal[
@@ -103,7 +103,7 @@ class CompileOptions:
     weights: WeightBits | None = field(
         default=None,
         metadata=cli_option(
-            "Store float weights in 8, 4 or 2 bits, and quantize activations dynamically.",
+            "Store float weights in 2 to 8 bits, and quantize activations dynamically.",
         ),
     )
     precision: Precision = field(
@@ -129,7 +129,7 @@ class CompileOptions:
     min_cosine: float | None = field(
         default=None,
         metadata=cli_option(
-            "Keep layers in 8 bits until outputs are this similar, with int4 or int2.",
+            "Keep layers in 8 bits until outputs are this similar, with int4 and less.",
             metavar="COSINE",
         ),
     )
@@ -248,13 +248,13 @@ class CompileOptions:
             raise InputError(f"--head: expected --task detect with it, found --task {self.task}")
         if self.group_size is not None and self.weights is None:
             raise InputError(
-                "--group-size: expected --weights int8, int4 or int2 with it, found none"
+                "--group-size: expected --weights int8, int4, int3 or int2 with it, found none"
             )
-        few = self.weights in ("int4", "int2")
+        few = self.weights in ("int4", "int3", "int2")
         if self.min_cosine is not None and not (few and self.samples):
             found = "no --samples" if few else f"--weights {self.weights or 'none'}"
             raise InputError(
-                "--min-cosine: expected --weights int4 or int2 and --samples with it, found "
+                "--min-cosine: expected --weights int4, int3 or int2 and --samples with it, found "
                 f"{found}"
             )
         if self.min_cosine is not None and not 0 < self.min_cosine < 1:

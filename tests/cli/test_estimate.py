@@ -285,7 +285,10 @@ def test_samples_go_along_to_several_boards(edgekit, product, emulate, home, fol
     [
         (("--group-size", "32"), "--group-size: expected --weights int"),
         ((*_SPLIT[:3], "48"), "expected 32, 64 or 128, found 48"),
-        ((*_SPLIT, "--min-cosine", "0.9"), "--min-cosine: expected --weights int4 or int2 and"),
+        (
+            (*_SPLIT, "--min-cosine", "0.9"),
+            "--min-cosine: expected --weights int4, int3 or int2 and",
+        ),
         (("--state", "x"), "--state: expected INPUT=OUTPUT"),
     ],
 )

@@ -296,7 +296,7 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
     [
         (
             ("--weights", "int4", "--min-cosine", "0.9"),
-            "--weights int4 or int2 and --samples with it, found no --samples",
+            "--weights int4, int3 or int2 and --samples with it, found no --samples",
         ),
         (("--weights", "int8", "--min-cosine", "0.9"), "found --weights int8"),
         (("--weights", "int4", "--samples", "x.npz", "--min-cosine", "1.5"), "0 and 1, found 1.5"),

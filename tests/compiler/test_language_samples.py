@@ -93,5 +93,7 @@ def test_layers_of_more_bits_are_not_chosen(options: CompileOptions, tmp_path: P
 
 def test_samples_without_weights_are_refused(options: CompileOptions, tmp_path: Path) -> None:
     file = with_tokenizer(random_model()).write(tmp_path / "m.gguf")
-    with pytest.raises(InputError, match="--samples: expected --weights int8, int4 or int2 with"):
+    with pytest.raises(
+        InputError, match="--samples: expected --weights int8, int4, int3 or int2 with"
+    ):
         prepare(file, load_board("rpi5"), replace(options, weights=None, group_size=None))

@@ -35,11 +35,11 @@ def layer(rng: Rng) -> Case:
 
 
 def rows(rng: Rng) -> Case:
-    """One row, or a few, by 2-, 4- and 8-bit weights in groups: even and odd numbers of them, and
-    of columns; scales that bfloat16 holds, those that f16 holds, and others."""
+    """One row, or a few, by weights of 2 to 8 bits in groups: even and odd numbers of them, and of
+    columns; scales that bfloat16 holds, those that f16 holds, and others."""
     group, slices = pick(rng, (16, 32, 64, 128, 40, 256)), pick(rng, (1, 2, 3, 4, 7))
     n, k = pick(rng, (1, 4, 17, 33, 64, 70)), group * slices
-    least, most = ((-2, 2), (-8, 8), (-127, 128))[rng.integers(3)]
+    least, most = ((-2, 2), (-4, 4), (-8, 8), (-127, 128))[rng.integers(4)]
     weights = constant(rng.integers(least, most, (n, k)), DType.I8)
     scale = constant(_scales(rng, (slices, n), (16, 18, 20)))
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.5 else None

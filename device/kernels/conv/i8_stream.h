@@ -10,13 +10,34 @@
 #define AHEAD 1024 /* bytes of the stream */
 _Static_assert(NV <= 2 && STREAM % NV == 0, "a stored panel has whole panels of a tile");
 
-#define STEP (EK_VL * I8_GROUP)                             /* bytes of a vector of columns */
-#define CHUNK ((I8_GROUP == 1 ? NV : 1) * EK_VL * I8_GROUP) /* that are unpacked at once */
+#define STEP (EK_VL * I8_GROUP) /* bytes of a vector of columns */
+/* Bytes that are unpacked at once; their third bits follow each other, too. */
+#if STREAM_BITS == 3
+#define CHUNK (I8_GROUP == 1 ? EK_VL : 16)
+#else
+#define CHUNK ((I8_GROUP == 1 ? NV : 1) * STEP)
+#endif
 
+typedef int8_t values __attribute__((vector_size(CHUNK)));
+typedef uint8_t bytes __attribute__((vector_size(CHUNK)));
+
+#if STREAM_BITS == 3
+/* The values of CHUNK bytes, whose third bits are at `third`; those of a byte are `run` apart. */
+EK_INLINE void unpack_thirds(const uint8_t *w, const uint8_t *third, int low, weight *to,
+                             long run) {
+    bytes all, upper;
+    memcpy(&all, w, CHUNK);
+    memcpy(&upper, third, CHUNK);
+    upper = (bytes)(upper >> low) << 2;
+    EK_UNROLL
+    for (int q = 0; q < 4; q++, to += run) {
+        const values found = (values)((all >> 2 * q & 3) | (upper >> (q / 2 * 4 + q % 2) & 4)) - 4;
+        memcpy(to, &found, CHUNK);
+    }
+}
+#else
 /* The values of `size` bytes; those of the same byte are `run` apart. */
 EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long run) {
-    typedef int8_t values __attribute__((vector_size(CHUNK)));
-    typedef uint8_t bytes __attribute__((vector_size(CHUNK)));
     bytes all = {0};
     memcpy(&all, w, (size_t)size);
     EK_UNROLL
@@ -27,20 +48,31 @@ EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long r
         memcpy(to, &found, (size_t)size);
     }
 }
+#endif
 
-/* A group of `vectors` vectors of columns, whose steps are `pitch` bytes apart. */
-EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long pitch, weight *to) {
+/* A group of `vectors` vectors of columns, `first` bytes behind the first one of `width` columns'
+ * steps. */
+EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, long width,
+                            weight *to) {
     const int size = vectors * STEP, chunk = ek_min(CHUNK, size);
-    const long steps = GROUPS * STREAM_BITS / 8 / I8_GROUP;
+    const long steps = GROUPS * stream_first_bits(STREAM_BITS) / 8 / I8_GROUP;
+    const long pitch = stream_step(width, STREAM_BITS);
     for (long step = 0; step < steps; step++, w += pitch, to += size) {
         EK_UNROLL
         for (int at = 0; at < size; at += chunk) {
+            const uint8_t *from = w + stream_byte(width, first + at, STREAM_BITS);
             if (at == 0)
-                __builtin_prefetch(w + AHEAD);
+                __builtin_prefetch(from + AHEAD);
+#if STREAM_BITS == 3
+            int low;
+            const uint8_t *third = stream_third_at(w, width, first + at, &low);
+            unpack_thirds(from, third, low, to + at, steps * size);
+#else
             if (STREAM_BITS == 8)
-                memcpy(to + at, w + at, (size_t)chunk);
+                memcpy(to + at, from, (size_t)chunk);
             else
-                unpack_bytes(chunk, w + at, to + at, steps * size);
+                unpack_bytes(chunk, from, to + at, steps * size);
+#endif
         }
     }
 }
@@ -52,14 +84,13 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long block = stream_block(width, GROUPS, STREAM_BITS, SCALES);
     const long vectors = ek_min(NV, all - at);
     const uint8_t *w = (const uint8_t *)a->weights + a->first * block +
-                       stored * EK_VL * a->streamed * stream_block(1, GROUPS, STREAM_BITS, SCALES);
+                       a->streamed * stream_full(stored * EK_VL, GROUPS, STREAM_BITS, SCALES);
     float *scale = (float *)(void *)(to + UNPACKED_SCALES);
     for (long g = 0; g < a->groups; g++, w += block) {
-        const uint8_t *first = w + in * EK_VL * I8_GROUP;
         if (vectors == NV)
-            unpack_group(NV, first, width * I8_GROUP, to);
+            unpack_group(NV, w, in * STEP, width, to);
         else
-            unpack_group(1, first, width * I8_GROUP, to);
+            unpack_group(1, w, in * STEP, width, to);
         to += vectors * EK_VL * GROUPS;
         for (long j = 0; j < vectors; j++, scale += EK_VL) {
             const uint8_t *from = w + values + (in + j) * EK_VL * stream_scale_bytes(SCALES);

@@ -61,15 +61,16 @@ static void widen(const ek_gather_quantized_args *a, long at, long from, long un
     const long start = at / a->columns * a->columns, column = at - start;
     const long width = ek_min(a->columns, a->padded - start), groups = a->run / a->group;
     const uint8_t *w = (const uint8_t *)a->table +
-                       start * groups * stream_block(1, GROUPS, STREAM, SCALES) +
+                       groups * stream_full(start, GROUPS, STREAM, SCALES) +
                        from / a->group * stream_block(width, GROUPS, STREAM, SCALES);
     const int middle = 1 << (STREAM - 1), flip = stream_is_raised(STREAM) ? 0 : middle;
     scale = stream_scale(w + stream_values(width, GROUPS, STREAM) +
                          column * stream_scale_bytes(SCALES));
     for (long i = from; i < until; i++) {
         const stream_place of = stream_place_of(i - from, GROUPS, STREAM);
-        const int byte = w[(of.step * width + column) * I8_GROUP + of.part];
-        y[i] = (float)((((byte >> of.shift) & ((1 << STREAM) - 1)) ^ flip) - middle) * scale;
+        const uint8_t *step = w + of.step * stream_step(width, STREAM);
+        const int code = (int)stream_code(step, width, column, STREAM, &of);
+        y[i] = (float)((code ^ flip) - middle) * scale;
     }
 }
 #else

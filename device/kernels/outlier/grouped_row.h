@@ -1,5 +1,5 @@
-/* A row by 2-, 4- or 8-bit weights that have a scale per group of k and column; outliers are added
- * from the panel that the product has just read. */
+/* A row by 2-, 3-, 4- or 8-bit weights that have a scale per group of k and column; outliers are
+ * added from the panel that the product has just read. */
 #ifndef EK_OUTLIER_GROUPED_ROW_H
 #define EK_OUTLIER_GROUPED_ROW_H
 #include "../kernel.h"
@@ -7,7 +7,7 @@
 typedef struct {
     long n, groups, group; /* `group` values of x share a scale per column */
     const int8_t *x1;      /* [groups * group] quantized values, 0 where x is an outlier */
-    const int32_t *sums;   /* [groups] sums of x1; used if weights are stored plus 2 or plus 8 */
+    const int32_t *sums;   /* [groups] sums of x1; used if weights are stored plus 2, 4 or 8 */
     const float *x_scale;  /* of x1 */
     const float *x;
     const int32_t *channel, *count; /* outliers: *count channels of x */
@@ -15,7 +15,8 @@ typedef struct {
      * The last panel has only as many full vectors of columns as it needs. Of 4-bit values, the
      * first half is in the low halves of bytes and the second in the high ones; they are signed, or
      * with EK_I8_MULL16 plus 8. Of 2-bit values, plus 2, the first quarter is in the lowest bits of
-     * bytes, the last in the highest. */
+     * bytes, the last in the highest. Of 3-bit values, plus 4, the lower two bits likewise; the
+     * third bits follow those of two vectors (stream.h). */
     const void *weights;
     const float *bias;     /* [n], padded to full vectors */
     const float *residual; /* [n] or NULL; may alias y */

@@ -25,7 +25,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
         EK_UNROLL
         for (int q = 0; q < 4; q++)
             of[q] = i8_vector(x + q * QUARTER + p);
-        prefetch(w, steps * bytes);
+        const uint8_t *const ahead = w;
         pairs next[NV];
         EK_UNROLL
         for (int j = 0; j < nv; j++)
@@ -33,6 +33,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
         EK_UNROLL
         for (int l = 0; l < steps; l++) {
             pairs all[NV];
+            prefetch(ahead, l * bytes, (l + 1) * bytes);
             w += bytes;
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
@@ -70,9 +71,9 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
         EK_UNROLL
         for (int q = 0; q < 4; q++)
             of[q] = i8_vector(x + q * QUARTER + p);
-        prefetch(w, bytes);
         EK_UNROLL
         for (int j = 0; j < nv * EK_VL; j++) {
+            prefetch(w, j * 16, (j + 1) * 16);
             const pairs all = pairs_at(w + j * 16);
             const vi parts[4] = {(vi)(all & 3), (vi)(all >> 2 & 3), (vi)(all >> 4 & 3),
                                  (vi)(all >> 6)};

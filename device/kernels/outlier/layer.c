@@ -105,11 +105,11 @@ EK_INLINE vf streamed_at(const ek_outlier_layer_args *l, const place *of, const 
     const long values = stream_values(in->width, l->depth, l->bits), groups = l->k / l->slice;
     const long block = stream_block(in->width, l->depth, l->bits, l->scales);
     const uint8_t *w = (const uint8_t *)l->weights + of->slice * block +
-                       in->start * groups * stream_block(1, l->depth, l->bits, l->scales);
+                       groups * stream_full(in->start, l->depth, l->bits, l->scales);
     const uint8_t *scale = w + values + in->column * stream_scale_bytes(l->scales);
-    w += (of->in.step * in->width + in->column) * I8_GROUP;
-    return vcast(stream_values_at(w, l->bits, &of->in), vf) * stream_scales(l->scales, scale) *
-           stream_unit(l->scales);
+    w += of->in.step * stream_step(in->width, l->bits);
+    const vi value = stream_values_at(w, in->width, in->column, l->bits, &of->in);
+    return vcast(value, vf) * stream_scales(l->scales, scale) * stream_unit(l->scales);
 }
 
 /* Gathers rows [begin, end) of X2. */

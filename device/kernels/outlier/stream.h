@@ -31,18 +31,45 @@ EK_INLINE vf stream_scales(const int kind, const uint8_t *p) {
     return v;
 }
 
-/* Bytes of a group of `depth` values by `columns` columns: of its values, and with its scales. */
-EK_INLINE long stream_values(long columns, long depth, long bits) {
-    return columns * depth * bits / 8;
+/* Bits of a value in its first byte: of 3, the third one is in another byte. */
+EK_INLINE int stream_first_bits(const int bits) {
+    return bits == 3 ? 2 : bits;
 }
 
-EK_INLINE long stream_block(long columns, long depth, long bits, const int kind) {
+/* Bytes of a step whose third bits share bytes with those of as many bytes behind them; the third
+ * bits follow both, so that a step is read in order. */
+EK_INLINE long stream_shared(long columns) {
+    return I8_GROUP > 1 ? 16 : (columns + EK_VL) / (2 * EK_VL) * EK_VL;
+}
+
+EK_INLINE long stream_step(long columns, const int bits) {
+    const long bytes = columns * I8_GROUP, run = stream_shared(columns);
+    return bits == 3 ? bytes + (bytes + 2 * run - 1) / (2 * run) * run : bytes;
+}
+
+/* Where a first byte is in a step. */
+EK_INLINE long stream_byte(long columns, long byte, const int bits) {
+    const long run = stream_shared(columns);
+    return bits == 3 ? byte / (2 * run) * 3 * run + byte % (2 * run) : byte;
+}
+
+/* Bytes of a group of `depth` values by `columns` columns: of its values, and with its scales. */
+EK_INLINE long stream_values(long columns, long depth, const int bits) {
+    return depth * stream_first_bits(bits) / 8 / I8_GROUP * stream_step(columns, bits);
+}
+
+EK_INLINE long stream_block(long columns, long depth, const int bits, const int kind) {
     return stream_values(columns, depth, bits) + columns * stream_scale_bytes(kind);
 }
 
-/* Whether values are stored plus 2 (2 bits) or plus 8 (4 bits), and not signed. */
+/* Bytes of a group in full panels with `columns` columns together. */
+EK_INLINE long stream_full(long columns, long depth, const int bits, const int kind) {
+    return columns * (depth * bits / 8 + stream_scale_bytes(kind));
+}
+
+/* Whether values are stored plus 2, 4 (3 bits) or 8 (4 bits), and not signed. */
 EK_INLINE int stream_is_raised(const int bits) {
-    return bits == 2 || (bits == 4 && EK_I8 == EK_I8_MULL16);
+    return bits < 4 || (bits == 4 && EK_I8 == EK_I8_MULL16);
 }
 
 /* Where a value along k is in a group: the step, its place in the step, and the number of lower
@@ -52,28 +79,80 @@ typedef struct {
 } stream_place;
 
 EK_INLINE stream_place stream_place_of(long at, long depth, const int bits) {
-    const long run = depth * bits / 8, p = at % run;
+    const long run = depth * stream_first_bits(bits) / 8, p = at % run;
     return (stream_place){(int32_t)(p / I8_GROUP), (int32_t)(p % I8_GROUP),
-                          (int32_t)(at / run * bits)};
+                          (int32_t)(at / run * stream_first_bits(bits))};
 }
 
-/* The values of EK_VL columns in a step, whose first bytes are at w. */
-EK_INLINE vi stream_values_at(const uint8_t *w, const int bits, const stream_place *of) {
-    const int lower = of->shift + (I8_GROUP == 4 ? 8 * of->part : 0);
+/* Where the third bits of a byte of a step with `columns` columns are, and the lowest one's place:
+ * those of the second value are one, of the third four and of the last five bits higher. */
+EK_INLINE const uint8_t *stream_third_at(const uint8_t *step, long columns, long byte, int *low) {
+    const long run = stream_shared(columns), pair = byte / (2 * run), in = byte % (2 * run);
+    const long before = ek_min(2 * run, columns * I8_GROUP - pair * 2 * run);
+    *low = in < run ? 2 : 0;
+    return step + pair * 3 * run + before + in % run;
+}
+
+/* A value of a column, as stored. */
+EK_INLINE uint32_t stream_code(const uint8_t *step, long columns, long column, const int bits,
+                               const stream_place *of) {
+    const long byte = column * I8_GROUP + of->part;
+    const uint32_t first = (uint32_t)step[stream_byte(columns, byte, bits)] >> of->shift;
+    if (bits != 3)
+        return first & ((1u << bits) - 1);
+    int low;
+    const uint32_t third = *stream_third_at(step, columns, byte, &low);
+    return (first & 3) | (third >> (low + of->shift / 4 * 4 + of->shift / 2 % 2) & 1) << 2;
+}
+
+/* Byte `part` of EK_VL columns, the first one's at `at`, in the lowest bits. */
+EK_INLINE vu stream_bytes(const uint8_t *at, int part) {
 #if I8_GROUP == 4
-    vu found = (vu)i8_vector(w);
+    return (vu)i8_vector(at) >> 8 * part;
 #elif I8_GROUP == 1 && EK_VL > 1
     typedef uint8_t bytes __attribute__((vector_size(EK_VL)));
     bytes of_step;
-    memcpy(&of_step, w, sizeof of_step);
-    vu found = vcast(of_step, vu);
+    memcpy(&of_step, at, sizeof of_step);
+    return vcast(of_step, vu);
 #else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++)
-        t[i] = w[of->part + i * I8_GROUP];
-    vu found = (vu)vi_load(t);
+        t[i] = at[part + i * I8_GROUP];
+    return (vu)vi_load(t);
 #endif
-    found <<= 32 - bits - lower; /* values become the upper bits */
+}
+
+/* The 3-bit codes of EK_VL columns from `column` on. */
+EK_INLINE vu stream_thirds(const uint8_t *step, long columns, long column, const stream_place *of) {
+    const int up = of->shift / 4 * 4 + of->shift / 2 % 2;
+    vu first, third;
+#if I8_GROUP == 16
+    const uint8_t *at = step + column / 2 * 48 + of->part; /* two columns, then their third bits */
+    uint32_t found[2][EK_VL];
+    for (int i = 0; i < EK_VL; i++) {
+        found[0][i] = at[(i / 2 * 3 + i % 2) * 16];
+        found[1][i] = (uint32_t)at[(i / 2 * 3 + 2) * 16] >> 2 * (1 - i % 2);
+    }
+    memcpy(&first, found[0], sizeof first);
+    memcpy(&third, found[1], sizeof third);
+    (void)columns;
+#else
+    int low;
+    const long byte = column * I8_GROUP;
+    third = stream_bytes(stream_third_at(step, columns, byte, &low), of->part);
+    third >>= low;
+    first = stream_bytes(step + stream_byte(columns, byte, 3), of->part);
+#endif
+    return (first >> of->shift & 3) | (third >> up & 1) << 2;
+}
+
+/* The values of EK_VL columns from `column` on in a step with `columns` ones. */
+EK_INLINE vi stream_values_at(const uint8_t *step, long columns, long column, const int bits,
+                              const stream_place *of) {
+    if (bits == 3)
+        return (vi)stream_thirds(step, columns, column, of) - 4;
+    vu found = stream_bytes(step + column * I8_GROUP, of->part);
+    found <<= 32 - bits - of->shift; /* values become the upper bits */
     found ^= (uint32_t)stream_is_raised(bits) << 31;
     return (vi)found >> (32 - bits);
 }

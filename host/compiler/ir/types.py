@@ -153,13 +153,13 @@ class Tensor:
 
     @functools.cached_property
     def packed_bytes(self) -> int:
-        """Bytes of a constant s8 if products store it in 2 or 4 bits per value where all fit;
+        """Bytes of a constant s8 if products store it in 2, 3 or 4 bits per value where all fit;
         else `bytes`."""
         if self.data is None or self.dtype is not DType.I8:
             return self.bytes
         least, most = self.data.min(initial=0), self.data.max(initial=0)
         release_pages()
-        bits = next((b for b in (2, 4) if least >= -(1 << b - 1) and most < 1 << b - 1), 8)
+        bits = next((b for b in (2, 3, 4) if least >= -(1 << b - 1) and most < 1 << b - 1), 8)
         return -(-self.bytes * bits // 8)
 
     @property

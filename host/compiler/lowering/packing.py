@@ -43,6 +43,11 @@ def fits_int4(values: Array) -> bool:
     return _fits(values, 4)
 
 
+def fits_int3(values: Array) -> bool:
+    """Whether all values are -4 to 3."""
+    return _fits(values, 3)
+
+
 def fits_int2(values: Array) -> bool:
     """Whether all values are -2 to 1."""
     return _fits(values, 2)

@@ -108,13 +108,19 @@ def test_narrow_weights_stay_in_bounds(driver, tmp_path):
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
+_FEW_BITS = (  # bits, group, columns
+    *((2, 32, 33), (2, 64, 70), (2, 512, 17), (4, 32, 70), (4, 128, 33)),
+    *((3, 32, 33), (3, 64, 70), (3, 64, 25), (3, 128, 8), (3, 256, 12), (3, 192, 17)),
+)
+
+
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("vectors", ["neondot", "neon", "neon32", "rvv256"])
-def test_weights_of_two_and_four_bits_stay_in_bounds(vectors, rows, driver, tmp_path):
+def test_weights_of_two_to_four_bits_stay_in_bounds(vectors, rows, driver, tmp_path):
     """ARM's and RISC-V's kernels on x86: vectors split, ARM's products as plain C."""
     simd, rng, cases = usable("avx2"), np.random.default_rng(rows), []
     board = replace(BOARDS[simd], simd=vectors)
-    for bits, group, n in ((2, 32, 33), (2, 64, 70), (2, 512, 17), (4, 32, 70), (4, 128, 33)):
+    for bits, group, n in _FEW_BITS:
         most, k = 1 << bits - 1, 2 * max(group, 64)
         weights = constant(rng.integers(-most, most, (n, k)), DType.I8)
         scale = constant(rng.uniform(1, 2, (k // group, n)).astype(np.float16))
@@ -122,8 +128,8 @@ def test_weights_of_two_and_four_bits_stay_in_bounds(vectors, rows, driver, tmp_
     graph = graph_of(cases)
     plan, inputs = lower(graph, board), inputs_of(graph)
     symbols = {call.kernel.symbol for step in plan.lowered.steps for call in step.calls}
-    assert any("int2" in each for each in symbols)
-    assert any("int4" in each for each in symbols)
+    for bits in (2, 3, 4):
+        assert any(f"int{bits}" in each for each in symbols)
     units = [_in_plain_c(unit, board.isa.i8.value) for unit in units_of(plan, board)]
     check(graph, _outputs_of(graph, inputs, plan, units, simd, driver, tmp_path), inputs)
 

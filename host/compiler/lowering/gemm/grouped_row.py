@@ -1,4 +1,4 @@
-"""2-, 4- and 8-bit weights with a scale per group as one stream of weights and scales.
+"""2-, 3-, 4- and 8-bit weights with a scale per group as one stream of weights and scales.
 
 For a row (outlier/grouped_row.c) few prefetches fetch all of a panel, and the kernel adds outliers
 from it while it is in the cache. For several rows (conv/i8_stream.h) a panel is unpacked once.
@@ -17,14 +17,15 @@ from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.prefetch import ahead_of, runs_alone
-from edgekit.host.compiler.lowering.packing import fits_int2, fits_int4
+from edgekit.host.compiler.lowering.packing import fits_int2, fits_int3, fits_int4
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value, Weights
 from edgekit.kb.targets.isa import ByteProduct, Isa
 
 STREAM_SCALES = ("STREAM_F32", "STREAM_BF16", "STREAM_F16")  # numbered as in outlier/stream.h
 _KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16)
-_MOST_DEPTH, _WIDE_VL = {2: 512, 4: 128}, 8  # so that 16-bit sums of a group fit
+_MOST_DEPTH, _WIDE_VL = {2: 512, 3: 256, 4: 128}, 8  # so that 16-bit sums of a group fit
 _REGISTERS = 32  # that hold the sums of four vectors of columns
+_SHARED = 16  # bytes whose third bits share bytes with those of the next ones
 _AT_ONCE = 256  # panels that are packed together
 _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
 
@@ -68,8 +69,8 @@ def operands_of(ctx: Context, node: Node) -> tuple[Array, Array]:
     k, isa = weights.shape[1], ctx.isa
     if len(scale) > 1 or not _has_kernels(isa) or not _for_a_row(ctx, node):
         return weights, scale
-    for bits, fits in ((2, fits_int2), (4, fits_int4)):
-        step = 8 // bits * isa.k_step
+    for bits, fits in ((2, fits_int2), (3, fits_int3), (4, fits_int4)):
+        step = (2 if bits == 4 else 4) * isa.k_step
         most = min(k, _MOST_DEPTH[bits]) // step * step
         depth = next((d for d in range(most, 0, -step) if k % d == 0), 0)
         if depth and fits(weights):
@@ -105,9 +106,10 @@ def stream_of(ctx: Context, node: Node) -> Stream:
 
 def _bits(isa: Isa, weights: Array, depth: int) -> int:
     """Bits per weight in which the kernel can have them."""
-    quarters = depth % (4 * isa.i8.group) == 0 and depth <= _MOST_DEPTH[2]
-    if quarters and fits_int2(weights):
-        return 2
+    quarters = depth % (4 * isa.i8.group) == 0
+    for bits, fits in ((2, fits_int2), (3, fits_int3)):
+        if quarters and depth <= _MOST_DEPTH[bits] and fits(weights):
+            return bits
     halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH[4]
     return 4 if halves and fits_int4(weights) else 8
 
@@ -116,7 +118,7 @@ def _raised_by(isa: Isa, bits: int) -> int:
     """What is added to values before they are stored: 0 for signed ones."""
     if bits == 4:
         return 8 if isa.i8 is ByteProduct.MULL16 else 0
-    return 2 if bits == 2 else 0
+    return 1 << bits - 1 if bits < 4 else 0
 
 
 def grouped_row(
@@ -209,9 +211,36 @@ def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bi
     values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, -1).view(np.uint8)
     if bits < 8:
         codes = (values + np.uint8(_raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
-        runs = codes.reshape(*codes.shape[:2], 8 // bits, -1)
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-        values = np.bitwise_or.reduce(runs << shifts, axis=2)
+        values = _three_bits(codes, isa, columns) if bits == 3 else _shared_bytes(codes, bits)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
     tail = np.ascontiguousarray(tail).view(np.uint8)
     return np.concatenate([values, tail], axis=2).reshape(n // columns, -1)
+
+
+def _shared_bytes(codes: Array, bits: int) -> Array:
+    """Bytes u8 [..., count * bits / 8] of codes u8 [..., count] with several in each, the first
+    part of them in the lowest bits."""
+    runs = codes.reshape(*codes.shape[:-1], 8 // bits, -1)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    shared: Array = np.bitwise_or.reduce(runs << shifts, axis=-2)
+    return shared
+
+
+def _three_bits(codes: Array, isa: Isa, columns: int) -> Array:
+    """Bytes of 3-bit codes u8 [..., count]: of each step the lower two bits of two runs of bytes,
+    then their third bits, for both in a byte; and so on (outlier/stream.h)."""
+    step, vectors = columns * isa.i8.group, -(-columns // isa.vl)
+    run = _SHARED if isa.i8.group > 1 else (vectors + 1) // 2 * isa.vl
+    pairs = -(-step // (2 * run))
+    lower = _shared_bytes(codes & np.uint8(3), 2).reshape(*codes.shape[:-1], -1, step)
+    third = (codes >> np.uint8(2)).reshape(*codes.shape[:-1], 4, -1, step)
+    room = [(0, 0)] * (third.ndim - 1) + [(0, 2 * run * pairs - step)]
+    third = np.pad(third, room).reshape(*third.shape[:-1], pairs, 2, run)
+    shifts = np.array([[2, 0], [3, 1], [6, 4], [7, 5]], np.uint8)[:, None, None, :, None]
+    upper = np.bitwise_or.reduce(third << shifts, axis=(-5, -2))
+    parts = [
+        part
+        for pair in range(pairs)
+        for part in (lower[..., 2 * run * pair : 2 * run * (pair + 1)], upper[..., pair, :])
+    ]
+    return np.concatenate(parts, axis=-1).reshape(*codes.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""Compresses weights to 8, 4 or 2 bits; activations are quantized at run time, except outliers."""
+"""Compresses weights to 2 to 8 bits; activations are quantized at run time, except outliers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgekit.host.errors import InputError
 THRESHOLD = 6.0
 # Values of k per weight scale: the first that divides k.
 _SLICES = (128, 64, 32)
-_SLICES_OF_TWO_BITS = (64, 32)
+_SLICES_OF_FEWER_BITS = (64, 32)
 _TABLE_SLICES = (16,)  # the same for rows of tables, whose scales take a byte
 _LEAST_CHANNELS = 64  # with fewer, quantizing an image costs as much as byte products save
 _MOST_CHANNELS = 1 << 17  # with more, sums of byte products overflow 32 bits
@@ -38,10 +38,10 @@ def compress_weights(
     1x1 convolutions with at least 64 channels and embedding tables with rows of at least 64 values.
 
     Weights have a scale per output and slice of k. A slice has `group_size` values; by default
-    8-bit weights (-127 to 127) have a single slice, 4-bit (-8 to 7) and 2-bit weights (-2 to 1)
-    several. Tables work the same, with slices of 16 and never less than 4 bits. Operators named in
-    `eight` get 8 bits whatever `bits` is, with slices as for 4. Raises InputError for a group size
-    that does not divide some k.
+    8-bit weights (-127 to 127) have a single slice, 4-bit (-8 to 7), 3-bit (-4 to 3) and 2-bit
+    weights (-2 to 1) several. Tables work the same, with slices of 16 and never less than 4 bits.
+    Operators named in `eight` get 8 bits whatever `bits` is, with slices as for 4. Raises
+    InputError for a group size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(
@@ -112,7 +112,7 @@ def _compress_table(
     """Compress a table that is gathered by a computed index. It shares its data with a product by
     the same table (a language model's last layer) if both have 8 bits and a scale per row."""
     assert isinstance(node.op, ops.Gather)
-    bits = "int4" if bits == "int2" else bits
+    bits = bits if bits == "int8" else "int4"
     table, indices = (graph.tensors[name or ""] for name in node.inputs)
     fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
     if table.data is None or indices.data is not None or not fits:
@@ -171,10 +171,11 @@ def _quantize_matrix(
     weights: Array, bits: WeightBits, group_size: int | None
 ) -> tuple[Array, Array]:
     """Quantize to s8 [n, k] and scales [slices, n], without clipping, since an outlier may meet
-    any weight; but 2 bits would then hold little else than the largest weights."""
+    any weight; but 3 or 2 bits would then hold little else than the largest weights."""
     k = weights.shape[1]
-    sizes = {"int8": (), "int4": _SLICES, "int2": _SLICES_OF_TWO_BITS}[bits]
+    fewer = MOST[bits] < MOST["int4"]
+    sizes = () if bits == "int8" else _SLICES_OF_FEWER_BITS if fewer else _SLICES
     depth = group_size or next((size for size in sizes if k % size == 0), k)
-    of = scales_of if bits == "int2" else whole_scales_of
+    of = scales_of if fewer else whole_scales_of
     scale = of(weights, depth, MOST[bits])
     return rounded(weights, scale, MOST[bits]), np.ascontiguousarray(scale.T)

@@ -13,20 +13,20 @@ import numpy as np
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.options import WeightBits
 
-MOST: Mapping[WeightBits, int] = {"int8": 127, "int4": 7, "int2": 1}
+MOST: Mapping[WeightBits, int] = {"int8": 127, "int4": 7, "int3": 3, "int2": 1}
 
 _DAMPING = 0.01  # of a channel's mean square, since samples do not cover everything
 _BLOCK = 64  # columns whose errors are propagated beyond the block together
 _BF16_DROPS, _BYTE_DROPS = 16, 20  # lowest bits of an f32's fraction
 _BYTE_EXPONENTS = 15  # one less than 4 bits can encode: rounding may need the next
 # Candidates, relative to the scale without clipping.
-_SHARES, _SHARES_OF_TWO_BITS = np.linspace(0.7, 1.0, 13), np.linspace(0.25, 1.0, 16)
+_SHARES, _SHARES_OF_FEWER_BITS = np.linspace(0.7, 1.0, 13), np.linspace(0.25, 1.0, 16)
 
 
 def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
     """Smallest scales f32 [n, k / depth] for weights [n, k] that clip no weight (quantized to
     `least_value` to `most`). If the negative range is larger, a negative scale assigns it to the
-    larger weights. Scales of 4- and 2-bit weights are rounded up to bfloat16."""
+    larger weights. Scales of 4-bit and smaller weights are rounded up to bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     above, below = np.maximum(parts.max(axis=2), 0), np.maximum(-parts.min(axis=2), 0)
@@ -62,7 +62,7 @@ def least_value(most: int) -> int:
 def scales_of(weights: Array, depth: int, most: int, squares: Array | None = None) -> Array:
     """Scales f32 [n, k / depth] for weights [n, k] that minimize the squared error, weighted by the
     mean square of each channel, `squares` [k]. With few bits it pays to clip the largest weights.
-    Scales of 4- and 2-bit weights are bfloat16."""
+    Scales of 4-bit and smaller weights are bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     factor = np.ones(k) if squares is None else squares + _DAMPING * squares.mean()
@@ -70,7 +70,7 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
     whole = best = whole_scales_of(weights, depth, most)
     least = np.full(best.shape, np.inf)
     lowest = least_value(most)
-    shares = (_SHARES_OF_TWO_BITS if most == MOST["int2"] else _SHARES)[::-1]
+    shares = (_SHARES_OF_FEWER_BITS if most < MOST["int4"] else _SHARES)[::-1]
     for share in (*shares, *(-shares if lowest < -most else ())):
         scale = np.float32(share) * whole
         small = np.finfo(np.float32).tiny

@@ -70,7 +70,9 @@ def _error(graph: Graph, exact: Graph, samples: list[dict[str, Array]]) -> float
     return float(np.linalg.norm(found - right) / np.linalg.norm(right))
 
 
-@pytest.mark.parametrize(("bits", "gain"), [("int8", 1.5), ("int4", 2.0), ("int2", 2.0)])
+@pytest.mark.parametrize(
+    ("bits", "gain"), [("int8", 1.5), ("int4", 2.0), ("int3", 2.0), ("int2", 2.0)]
+)
 def test_outputs_come_closer_on_samples_not_seen(bits, gain):
     floats = _layers()
     quantized = compress_weights(floats, bits)

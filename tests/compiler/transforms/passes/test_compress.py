@@ -49,7 +49,9 @@ def _activations(rows: int, k: int) -> Array:
     return x
 
 
-@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2), ("int2", 0.5)])
+@pytest.mark.parametrize(
+    ("bits", "error"), [("int8", 0.02), ("int4", 0.2), ("int3", 0.25), ("int2", 0.5)]
+)
 @pytest.mark.parametrize("matmul", [False, True])
 def test_products_stay_close(bits, error, matmul):
     w = np.random.default_rng(0).standard_normal((48, 96)).astype(np.float32)
@@ -129,27 +131,29 @@ def test_four_bits_take_half_a_byte(board):
     assert w.size // 2 <= held < 0.7 * w.size
 
 
+@pytest.mark.parametrize("bits", [2, 3])
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize(
     ("board", "size"),
-    [("rpi5", 32), ("rpi5", 256), ("rpi3", 64), ("orangepi-pc", 256), ("bpi-f3", 32)],
+    [("rpi5", 16), ("rpi5", 32), ("rpi5", 256), ("rpi3", 64), ("orangepi-pc", 256), ("bpi-f3", 32)],
 )
-def test_two_bits_take_a_quarter_of_a_byte(board, size, rows):
+def test_few_bits_take_a_part_of_a_byte(board, size, rows, bits):
     rng, k = np.random.default_rng(5), 512
-    values = constant(rng.integers(-2, 2, (96, k)), DType.I8)
+    values = constant(rng.integers(-(1 << bits - 1), 1 << bits - 1, (96, k)), DType.I8)
     scales = constant(rng.uniform(1, 2, (k // size, 96)).astype(np.float16))
     op = ops.OutlierFullyConnected(6.0)
     graph = graph_of([Case(op, (tensor((rows, k)), values, scales))])
     low = lower(graph, load_board(board)).lowered
     scaled = 2 * 96 * k // size
-    assert len(low.weights) == -(-(96 * k // 4 + scaled) // 64) * 64 + 4 * 96
-    assert any("int2" in call.kernel.symbol for step in low.steps for call in step.calls)
+    assert len(low.weights) == -(-(96 * k * bits // 8 + scaled) // 64) * 64 + 4 * 96
+    assert any(f"int{bits}" in call.kernel.symbol for step in low.steps for call in step.calls)
 
 
 @pytest.mark.parametrize(
     ("rows", "bits", "k", "said"),
     [
         (1, 4, 576, "4-bit weights, groups of 96, unpacked in registers, since a row reads"),
+        (1, 3, 640, "3-bit weights, groups of 128, unpacked in registers, since a row reads"),
         (1, 2, 640, "2-bit weights, groups of 320, unpacked in registers, since a row reads"),
         (9, 4, 576, "4-bit weights, a scale for each output, each panel unpacked to bytes once"),
         (1, 8, 576, "8-bit weights, a scale for each output, multiplied as they are (DOT4_SS)"),
