@@ -37,18 +37,22 @@ def lines_ahead(ctx: Context) -> int:
     return core.misses
 
 
-def runs_alone(ctx: Context) -> bool:
+def runs_alone(ctx: Context, cycles: float | None = None) -> bool:
     """True if one thread should run a memory-bound operator alone.
 
     One out-of-order core that prefetches gets as much bandwidth as all cores, which take turns. In
     simulated time, 90 products of one row with 256 x 64 floats take 0.72 of the time of four
     threads on rpi5 and 0.90 on rpi4; with 1024 x 1024, 0.60 and 0.54. In-order cores wait for their
-    lines in parallel: 1.0 on rpi3, 2.0 on rk3566.
+    lines in parallel: 1.0 on rpi3, 2.0 on rk3566; unless `cycles`, those that one of them computes
+    per line, are fewer than cores take turns for.
     """
     core = timed_core(ctx.board)
-    if core is None or core.order == "in" or ctx.threads == 1 or not lines_ahead(ctx):
+    if core is None or ctx.threads == 1 or not lines_ahead(ctx):
         return False
-    return LINE / core.dram.core_gb_s <= LINE / core.dram.gb_s + core.dram.turn_ns
+    own, shared = LINE / core.dram.core_gb_s, LINE / core.dram.gb_s + core.dram.turn_ns
+    if core.order == "in":
+        return cycles is not None and max(own, cycles * 1000 / core.clock_mhz) <= shared
+    return own <= shared
 
 
 def grain_of(ctx: Context, window: Window, tasks: int, grain: int = 1) -> int:
