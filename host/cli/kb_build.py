@@ -109,6 +109,8 @@ def build(
                 "written": made.written,
                 "rows": len(made.table.rows),
                 "rows_kept": made.kept[0],
+                "rows_dropped": made.dropped,
+                "previous": str(made.previous) if made.previous else None,
                 "measurements": made.measurements,
                 "operators": len(made.table.operators),
                 "operators_kept": made.kept[1],

@@ -166,6 +166,25 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
     assert (answer["rule"], answer["method"]["mc"]) == ("exact", 256)
 
 
+def test_build_tells_of_rows_that_no_measurement_explains(edgekit: Any, home: Path) -> None:
+    with History() as history:
+        history.add([measured()])
+    build = ("lab", "kb", "build", "--board", "a57")
+    first = edgekit(*build, "--json")
+    assert (first.document["rows_dropped"], first.document["previous"], first.err) == (0, None, "")
+    path = Path(first.document["file"])
+    made = load_table(path)
+    shape = GemmShape(m=7, k=11, n=5)
+    other = GemmRow(key_of(shape, 0, made.sequences), _METHOD, shape, "import")
+    path.write_text(table_text(made.with_rows([*made.rows, other])))
+    before = path.read_bytes()
+    again = edgekit(*build, "--json")
+    assert again.document["rows_dropped"] == 1
+    assert Path(again.document["previous"]).read_bytes() == before
+    assert f"{path}: dropped 1 rows that no measurement in the history explains" in again.err
+    assert edgekit(*build).err == ""
+
+
 def test_build_without_history_says_what_to_do(edgekit: Any) -> None:
     done = edgekit("lab", "kb", "build", "--board", "a72", "--no-base")
     assert done.code == 2 and "edgekit lab tune gemm --board a72" in done.complaint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from edgekit.host.lab.tune.compare import MethodChange, changed_operators
 from edgekit.host.lab.tune.field_calls import FieldCalls, field_calls
 from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
 from edgekit.host.lab.tune.learn import Regret, learn_sequences, regret_of
+from edgekit.host.lab.tune.previous import keep_copy, read_previous, unexplained_rows
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.features import Packed
 from edgekit.kb.targets.board import BoardProfile
+
+_LOG = logging.getLogger(__name__)
 
 
 def methods_of_rows(
@@ -44,9 +48,9 @@ class Built:
     """A table built from the history, and the numbers of product and operator measurements used;
     `skipped` ones had impossible values. `kept`: rows of products and of operators that are the
     kit's own. `field`, `calls`: contribution of boards in the field, by models and by programs;
-    `changes`:
-    operator rows that differ from the previous table. Not `written`: there are profiles, but no
-    evidence in them against the current table."""
+    `changes`: operator rows that differ from the previous table. Not `written`: there are profiles,
+    but no evidence in them against the current table. `dropped`: rows of the file's previous table
+    that neither the history nor the kit's table has; `previous` is then a copy of that table."""
 
     table: KnowledgeBase
     measurements: int
@@ -58,6 +62,8 @@ class Built:
     changes: tuple[MethodChange, ...]
     written: bool = True
     kept: tuple[int, int] = (0, 0)
+    dropped: int = 0
+    previous: Path | None = None
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False) -> Built:
@@ -89,6 +95,17 @@ def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False)
         sequences, regret = base.sequences, regret_of(base.sequences, of_products, board)
     made = build_table(of_products, (board.platform,), sequences, base, board, of_operators)
     table = drop_unsupported_rows(made, board)  # the history may name kernels that no longer exist
+    old, others = read_previous(path), [table, base] if base else [table]
+    dropped = unexplained_rows(old, others, of_products, of_operators) if old else 0
+    previous = keep_copy(path) if dropped else None
+    if previous:
+        _LOG.warning(
+            "%s: dropped %d rows that no measurement in the history explains; the table with them "
+            "is now %s",
+            path,
+            dropped,
+            previous,
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, table_text(table).encode())
     return Built(
@@ -101,6 +118,8 @@ def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False)
         calls,
         changed_operators(before, table, of_operators) if before else (),
         kept=_count_kept(base, table),
+        dropped=dropped,
+        previous=previous,
     )
 
 
