@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from array import array
-from typing import Callable, Dict, Iterator, Optional, Tuple
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.agent.batch import Batch, MeasuredRelease
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.sampler import (
+    MOST_SAMPLES,
     Clocks,
     Collected,
     Sampler,
@@ -17,18 +18,29 @@ from edgekit.device.runtime.agent.sampler import (
     open_spool,
 )
 from edgekit.device.runtime.agent.store import Store
-from edgekit.device.runtime.arrays.calls import TRIAL
+from edgekit.device.runtime.arrays.calls import GEMM, SPMV, TRIAL, Call
 from edgekit.device.runtime.arrays.sampling import TimedCall
 
+_MOST_TRIALS = 64  # of a product in a process
+_MOST_PRODUCTS = 256
+_OVERHEAD_NS = 1_000_000  # of a first trial, beside its products
+_TRIED = {GEMM: 1, SPMV: 100}  # products that a first trial may take, with what prepares them
 _Names = Tuple[str, str, str]
+
+
+class _Trials(NamedTuple):
+    """How often a product was tried, and the nanoseconds to expect of another trial."""
+
+    count: int
+    expected_ns: int
 
 
 class ProductSampler(Sampler):
     """Collects the times of a program's products on a number of threads.
 
     Gaps between samples vary, because the products of a loop come at regular intervals. If
-    `explores`, each sampled product is computed again with the same and with another method, and
-    the time that takes is part of the overhead.
+    `explores`, sampled products are computed once more with another method, as soon as the calls so
+    far have earned the time that this takes.
     """
 
     def __init__(
@@ -41,27 +53,63 @@ class ProductSampler(Sampler):
     ) -> None:
         super().__init__(subject, (), write, pace, clocks)
         self._explores = explores
+        self._trials: Dict[str, _Trials] = {}  # by product
+        self._trying = ""
+
+    def tries(self, call: Call) -> bool:
+        """Whether to compute a product that is due with another method, too."""
+        trials = self._trials.get(call.product) if self._explores else None
+        if trials is None or trials.count >= _MOST_TRIALS or self._is_full():
+            return False
+        if self._earned_ns() < trials.expected_ns:
+            return False
+        self._trying = call.product
+        return True
+
+    def record(self, times: TimedCall) -> None:
+        self._spent_ns += times.added
+        if self._explores and times.call.kind in _TRIED:
+            self._note(times)
+        super().record(times)
+
+    def _note(self, times: TimedCall) -> None:
+        if len(self._trials) >= _MOST_PRODUCTS:
+            self._trials.clear()
+        first = _Trials(0, _TRIED[times.call.kind] * times.total + _OVERHEAD_NS)
+        known = self._trials.get(times.call.product, first)
+        if self._trying == times.call.product:  # though there may have been nothing to try
+            known, self._trying = _Trials(known.count + 1, times.added), ""
+        self._trials[times.call.product] = known
+
+    def _waited_ns(self, times: TimedCall) -> int:
+        return max(times.whole, times.total)
+
+    def _is_full(self) -> bool:
+        return self._collected is not None and len(self._collected.totals) >= MOST_SAMPLES
 
     def _open_batch(self, now: int, first: int) -> Collected:
-        return _OfCalls(now, first, self._explores)
+        return _OfCalls(now, first)
 
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
+        """Samples would use up the budget before there is enough for the cheapest trial."""
         skip = super()._inferences_to_skip(each_ns, now)
+        waiting = [t.expected_ns for t in self._trials.values() if t.count < _MOST_TRIALS]
+        if waiting:
+            skip = max(skip, self._inferences_to_earn(min(waiting), each_ns))
         return random.randint(skip, 2 * skip)
 
 
 class _OfCalls(Collected):
     """Parts are products by method; trials are counted separately."""
 
-    def __init__(self, began_ns: int, first: int, explores: bool) -> None:
+    def __init__(self, began_ns: int, first: int) -> None:
         super().__init__(began_ns, first)
-        self._explores = explores
         self._rows: Dict[_Names, "array[int]"] = {}
 
     def add_parts(self, times: TimedCall) -> None:
         call = times.call
         self._add(call.product, call.kind, call.method, times.total)
-        for method, ns in times.compare() if self._explores else ():
+        for method, ns in times.trials:
             self._add(call.product, call.kind + TRIAL, method, ns)
 
     def _add(self, product: str, kind: str, method: str, ns: int) -> None:

@@ -133,12 +133,13 @@ class Sampler:
         if self._collected is None:
             self._collected = self._open_batch(now, self._counted)
         self._collected.add(times)
-        self._inference_ns += times.total * (self._count - self._counted)
+        each = self._waited_ns(times)
+        self._inference_ns += each * (self._count - self._counted)
         self._counted = self._count
         if now - self._collected.began_ns >= self._pace.period_seconds * 1e9:
             self._start_writing(now)
         self._spent_ns += self._clocks.cost() - start
-        self._skip = min(self._inferences_to_skip(times.total, now), _LONGEST_SKIP)
+        self._skip = min(self._inferences_to_skip(each, now), _LONGEST_SKIP)
 
     def close(self, wait: bool = True) -> None:
         """Passes on the collected samples; by default waits until they are written. Without
@@ -160,10 +161,7 @@ class Sampler:
 
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
         """Returns the gap to the next sample, from the budget and the spread over the period."""
-        skip = self._pace.every - 1
-        debt = self._spent_ns + self._written_ns - self._pace.budget * self._inference_ns
-        if debt > 0:
-            skip = max(skip, int(debt / (self._pace.budget * max(each_ns, 1))) + 1)
+        skip = max(self._pace.every - 1, self._inferences_to_earn(0, each_ns))
         collected = self._collected
         if collected is not None:
             elapsed = now - collected.began_ns
@@ -172,6 +170,20 @@ class Sampler:
                 wall = elapsed / max(self._count - collected.first, 1)
                 skip = max(skip, int(apart / max(wall, each_ns, 1)))
         return skip
+
+    def _waited_ns(self, times: Any) -> int:
+        """The time of an event to which the overhead is related."""
+        total: int = times.total
+        return total
+
+    def _earned_ns(self) -> float:
+        """The part of the budget that is not spent yet; below 0 if more was."""
+        return self._pace.budget * self._inference_ns - self._spent_ns - self._written_ns
+
+    def _inferences_to_earn(self, ns: float, each_ns: int) -> int:
+        """The number of inferences after which the budget has `ns` left."""
+        missing = ns - self._earned_ns()
+        return int(missing / (self._pace.budget * max(each_ns, 1))) + 1 if missing > 0 else 0
 
     def _start_writing(self, now: int) -> None:
         """Writes in the background; deferred while the previous batch is still being written."""

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
@@ -19,7 +20,7 @@ from edgekit.device.runtime.arrays.gemm_library import (
     Operand,
     Product,
 )
-from edgekit.device.runtime.arrays.gemm_trial import compare_methods
+from edgekit.device.runtime.arrays.gemm_trial import GemmTrials
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 
@@ -38,6 +39,7 @@ _PLAIN_PAIRS = {
 _SUMS = {"f32": "f32", "s8": "s32", "u8": "s32", HALF: HALF}
 _LARGEST = (1 << (8 * ctypes.sizeof(ctypes.c_long) - 1)) - 1  # sizes are C longs
 _ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
+_TRIALS = GemmTrials()
 assert set(_SUMS) == {*DTYPES, HALF}
 
 
@@ -72,12 +74,12 @@ def gemm(
     bias: of the result's type. out: receives the result and is returned. Raises
     InputError for mismatched shapes or types, IncompatibleError without a library.
     """
-    threads = checked_threads(threads, "gemm")
+    began, threads = time.perf_counter_ns(), checked_threads(threads, "gemm")
     if buffers.has_numpy(a, b, out, bias):
         product, result = _of_arrays(a, b, out, bias)
     else:
         product, result = _of_buffers(a, b, out, bias)
-    why = _compute(product, threads, explain)
+    why = _compute(product, threads, explain, began)
     found = result.finish()
     return (found, why) if explain else found
 
@@ -96,7 +98,9 @@ class _Result(NamedTuple):
         return self.value
 
 
-def _compute(product: Product, threads: int, explain: bool) -> Optional[GemmExplanation]:
+def _compute(
+    product: Product, threads: int, explain: bool, began: int
+) -> Optional[GemmExplanation]:
     shape = product.dtype, product.m, product.n, product.k, threads
     with _ALONE:
         library = _open_library(os.getpid())
@@ -104,7 +108,7 @@ def _compute(product: Product, threads: int, explain: bool) -> Optional[GemmExpl
             return _compute_half(library, product, threads)
         how, rule = library.lookup(*shape)
         if product.m and product.n:
-            _run(library, product, how, threads)
+            _run(library, product, how, threads, began)
         return _explanation(library, shape, how, rule) if explain else None
 
 
@@ -117,15 +121,27 @@ def _compute_half(library: GemmLibrary, product: Product, threads: int) -> GemmE
     return GemmExplanation("analytic", None, how, "products of float16 have one method")
 
 
-def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) -> None:
-    run, sampler = library.prepare(product, how, threads), sampling.due(threads)
+def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int, began: int) -> None:
+    """`began`: when the call did."""
+    sampler, p = sampling.due(threads), product
     if sampler is None:
-        run()
+        library.prepare(product, how, threads)()
         return
-    ns, p = sampling.nanoseconds(run), product
     call = calls.Call(calls.GEMM, calls.dense_text(p.dtype, p.m, p.k, p.n), calls.method_text(how))
-    compare = functools.partial(compare_methods, library, product, how, threads)
-    sampling.record(sampler, sampling.TimedCall(call, ns, compare))
+    start = time.perf_counter_ns()
+    trial = _TRIALS.next(library, p, how, threads) if sampler.tries(call) else None
+    if trial is not None and trial.goes_first:
+        trial.run()
+    before = time.perf_counter_ns()
+    run = library.prepare(product, how, threads)
+    ns = sampling.nanoseconds(run)
+    after = time.perf_counter_ns()
+    if trial is not None and not trial.goes_first:
+        trial.run()
+    found = trial.compare(how, ns) if trial is not None else ()
+    added = before - start + time.perf_counter_ns() - after
+    whole = start - began + after - before
+    sampling.record(sampler, sampling.TimedCall(call, ns, whole, found, added))
 
 
 def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> GemmExplanation:

@@ -12,18 +12,22 @@ Trial = Tuple[str, int]  # a method, and the nanoseconds of the product with it
 
 
 class TimedCall(NamedTuple):
-    """A call and its nanoseconds. `compare` computes the product again with the same and another
-    method, and times both; it is called only on boards that opted in."""
+    """A call and the nanoseconds of its product. whole: those of all the call, as the program sees
+    it; 0 if unknown. trials: the times of the product with the call's and with another method;
+    added: the nanoseconds that they took in addition."""
 
     call: Call
     total: int
-    compare: Callable[[], Sequence[Trial]] = tuple
+    whole: int = 0
+    trials: Sequence[Trial] = ()
+    added: int = 0
 
 
 class CallSampler(Protocol):
     """The part of a sampler that products use."""
 
     def due(self) -> bool: ...
+    def tries(self, call: Call) -> bool: ...
     def record(self, times: Any) -> None: ...
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import numbers
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from edgekit.device.runtime.arrays import sampling
 from edgekit.device.runtime.arrays.address import address_of
 from edgekit.device.runtime.arrays.arguments import checked_threads
 from edgekit.device.runtime.arrays.buffers import as_array, dense_array, has_numpy
 from edgekit.device.runtime.arrays.calls import SPMV, Call, settings_text, spmv_text
-from edgekit.device.runtime.arrays.sampling import CallSampler, TimedCall
+from edgekit.device.runtime.arrays.sampling import CallSampler, TimedCall, Trial
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_buffers import (
     BufferCsr,
@@ -246,10 +245,12 @@ class SparseMatrix:
         ns = time.perf_counter_ns() - start
         features, how = self._features, self._settings
         call = Call(SPMV, spmv_text(features), settings_text(how))
-        compare = functools.partial(
-            compare_settings, library(), self._stored, features, how, x, threads
-        )
-        sampling.record(sampler, TimedCall(call, ns, compare))
+        trials: Sequence[Trial] = ()
+        began = time.perf_counter_ns()
+        if sampler.tries(call):
+            trials = compare_settings(library(), self._stored, features, how, x, threads)
+        added = time.perf_counter_ns() - began
+        sampling.record(sampler, TimedCall(call, ns, 0, trials, added))
         return finite
 
     def matmul(self, x: Any, threads: int = 1) -> Any:

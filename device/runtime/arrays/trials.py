@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-import struct
+import operator
 import sys
 from typing import Dict, Tuple
-
-from edgekit.device.runtime.arrays.gemm_library import Block
 
 _MOST_TURNS = 1024
 _COMPARED = 1024  # elements without NumPy
@@ -23,26 +22,23 @@ def next_turn(product: Tuple[object, ...]) -> int:
     return _turns[product]
 
 
-def are_equal(first: Block, second: Block, count: int, code: str, terms: int) -> bool:
-    """Whether two results of `count` elements of a struct code are the same; floats, sums of
-    `terms` each, up to rounding in another order."""
-    width = struct.calcsize(code)
-    if first.memory[: count * width] == second.memory[: count * width]:
+def are_equal(first: int, second: int, count: int, code: str, terms: int) -> bool:
+    """Whether two results of `count` elements of a struct code, at two addresses, are the same;
+    floats, sums of `terms` each, up to rounding in another order."""
+    size = count * (8 if code == "d" else 4)
+    a, b = (memoryview((ctypes.c_char * size).from_address(at)).cast("B") for at in (first, second))
+    if bytes(a) == bytes(b):
         return True
     if code not in _EPSILON:
         return False
     rounding = _EPSILON[code] * max(terms, 1)
     if np := sys.modules.get("numpy"):
-        a, b = (np.frombuffer(block.memory, code, count) for block in (first, second))
-        limit = rounding * float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-        return bool(np.allclose(a, b, 0.0, limit, equal_nan=True))
-    places = range(0, count * width, max(count // _COMPARED, 1) * width)
-    pairs = [
-        (
-            struct.unpack_from(code, first.memory, at)[0],
-            struct.unpack_from(code, second.memory, at)[0],
-        )
-        for at in places
-    ]
-    limit = rounding * max((abs(x) for x, _ in pairs if math.isfinite(x)), default=0.0)
-    return all(abs(x - y) <= limit or x == y or (x != x and y != y) for x, y in pairs)
+        x, y = (np.frombuffer(each, code, count) for each in (a, b))
+        limit = rounding * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+        return bool(np.allclose(x, y, 0.0, limit, equal_nan=True))
+    step = max(count // _COMPARED, 1)
+    xs, ys = (each.cast(code)[::step].tolist() for each in (a, b))
+    limit = rounding * max(filter(math.isfinite, map(abs, xs)), default=0.0)
+    if all(map(limit.__ge__, map(abs, map(operator.sub, xs, ys)))):
+        return True
+    return all(abs(x - y) <= limit or x == y or (x != x and y != y) for x, y in zip(xs, ys))
