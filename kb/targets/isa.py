@@ -117,6 +117,7 @@ class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     panel: int = 0  # bytes: the same, per four vectors of a panel
     crossing: int = 0  # bytes: a panel next to others, if rows are not complete cache lines
     passing: int = 0  # floats: a vector of B in place, the first times that it is read
+    masked: int = 0  # floats: a vector of a panel of B in place that ends in a partial one
     packing: int = 0  # a row of A, in complete vectors
     crowded: int = 0  # floats: extra cost of a row of A, if rows share cache sets or exceed L2, in
     # a transposed tile, or in place in one of more rows than prefetchers follow

@@ -53,8 +53,8 @@ static int64_t most(int64_t a, int64_t b) {
 
 /* Fields as described for TileCosts in kb/targets/isa.py. */
 typedef struct {
-    int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, packing,
-        crowded, tile, spilled, segment, paged, torn, stored, partial, element, start;
+    int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, masked,
+        packing, crowded, tile, spilled, segment, paged, torn, stored, partial, element, start;
 } costs;
 
 enum { NORMAL, TRANSPOSED, LAST, KINDS, AMX = LAST, IN_ORDER = LAST };
@@ -199,8 +199,10 @@ static int64_t tile_cost(shape s, product p) {
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      of->stored * lines * vectors + of->element * lines * across + of->start +
                      (across % EK_VECTOR_LANES ? of->partial * lines : 0);
+    int is_masked = p.f32 && !p.b_packed && !transposed && across % EK_VECTOR_LANES;
+    int64_t masked = is_masked ? of->masked * (vectors - (panels - 1) * nv) : 0;
     int64_t cost = of->product * products + line * panels * lines + vector * rows * vectors +
-                   late * rows * panels + stores / depth;
+                   late * rows * panels + masked * rows + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }
@@ -274,9 +276,11 @@ static int packs_strips_of_floats(shape s, product p, int threads) {
 
 /* Whether the tile of cores in order is a candidate. */
 static int may_be_in_order(product p, int threads) {
-    int shared = p.m > RULE_IN_ORDER_ROWS && p.m * p.n >= RULE_IN_ORDER_SUMS;
+    int shared =
+        p.m > RULE_IN_ORDER_ROWS && p.m * p.n >= RULE_IN_ORDER_SUMS && p.n >= RULE_IN_ORDER_NARROW;
+    int wide = p.n >= RULE_IN_ORDER_COLUMNS;
     return EK_F32_IN_ORDER && p.f32 && !p.a_packed && p.k >= RULE_K_STEP &&
-           p.n >= RULE_IN_ORDER_COLUMNS && (p.b_packed || (threads < 2 && (shared || is_far(p))));
+           (p.b_packed ? wide : threads < 2 && (shared || (wide && is_far(p))));
 }
 
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {

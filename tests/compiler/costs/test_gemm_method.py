@@ -322,7 +322,8 @@ def test_rows_of_b_that_share_cache_sets_are_packed():
         ("rpi3", GemmShape(16, 256, 1024), 4, False),  # threads would wait for the one that packs
         ("rpi3", GemmShape(7, 384, 384), 1, True),  # beyond L2
         ("rpi3", GemmShape(7, 96, 384), 1, False),  # one row of tiles
-        ("rpi3", GemmShape(500, 1600, 24), 1, False),  # few columns
+        ("rpi3", GemmShape(500, 1600, 24), 1, True),
+        ("rpi3", GemmShape(500, 1600, 7), 1, False),  # few columns
         ("rk3566", GemmShape(96, 576, 49), 1, True),  # rather than transposed
         ("rpi4", GemmShape(16, 256, 1024), 1, False),
     ],

@@ -11,6 +11,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     FLAT_DEPTH,
     FLAT_ROWS,
     IN_ORDER_COLUMNS,
+    IN_ORDER_NARROW,
     IN_ORDER_ROWS,
     IN_ORDER_SUMS,
     K_STEP,
@@ -127,8 +128,9 @@ def analytic_method(
        thread), the first among equals. Candidates are the `Columns`, then, if a vector has more
        than one lane and n is small (`may_be_transposed`), the transposed ones, one line lower if
        that is a multiple of the vector length, and none that uses AMX. Instead of these, for floats
-       in an A in place, k >= 16 and n >= 32, the `in_order_tile`, if B was packed in advance, or
-       with one thread if B is beyond the last cache or C has more than 8 rows and 1024 elements.
+       in an A in place and k >= 16, the `in_order_tile`: for n >= 32 if B was packed in advance, or
+       with one thread if B is beyond the last cache; and with one thread for n >= 8 if C has more
+       than 8 rows and 1024 elements.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
@@ -220,8 +222,10 @@ def _may_be_in_order(
     if packed == "a" or shape.k < K_STEP:
         return False
     shared = shape.m > IN_ORDER_ROWS and shape.m * shape.n >= IN_ORDER_SUMS
-    packs = threads == 1 and (shared or _is_far(board, shape, dtype))
-    return shape.n >= IN_ORDER_COLUMNS and (packed == "b" or packs)
+    far = shape.n >= IN_ORDER_COLUMNS and _is_far(board, shape, dtype)
+    if packed == "b":
+        return shape.n >= IN_ORDER_COLUMNS
+    return threads == 1 and (far or (shared and shape.n >= IN_ORDER_NARROW))
 
 
 def method_of_tile(

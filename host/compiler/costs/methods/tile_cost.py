@@ -86,6 +86,8 @@ def cost_by(
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = costs.line * panels * lines + (costs.vector + costs.far * far) * rows * vectors
     nv, high = parts(vectors, panels), parts(lines, rows)
+    if dtype == "f32" and packed != "b" and not transposed and across % vl:
+        loads += costs.masked * rows * (vectors - (panels - 1) * nv)
     if dtype == "f32" and packed != "a" and not transposed and high > FOLLOWED:
         loads += costs.crowded * panels * lines * _are_far_apart(board, shape)
     loads += costs.late * rows * panels * _is_late(high, nv, packed == "a" or transposed)
