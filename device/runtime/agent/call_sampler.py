@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.agent.batch import Batch, MeasuredRelease
 from edgekit.device.runtime.agent.manifest import Manifest
@@ -31,7 +31,7 @@ _Names = Tuple[str, str, str]
 class _Trials(NamedTuple):
     """How often a product was tried, and the nanoseconds to expect of another trial."""
 
-    count: int
+    tried: int
     expected_ns: int
 
 
@@ -59,14 +59,14 @@ class ProductSampler(Sampler):
     def tries(self, call: Call) -> bool:
         """Whether to compute a product that is due with another method, too."""
         trials = self._trials.get(call.product) if self._explores else None
-        if trials is None or trials.count >= _MOST_TRIALS or self._is_full():
+        if trials is None or trials.tried >= _MOST_TRIALS or self._is_full():
             return False
         if self._earned_ns() < trials.expected_ns:
             return False
         self._trying = call.product
         return True
 
-    def record(self, times: TimedCall) -> None:
+    def record(self, times: Any) -> None:
         self._spent_ns += times.added
         if self._explores and times.call.kind in _TRIED:
             self._note(times)
@@ -78,11 +78,12 @@ class ProductSampler(Sampler):
         first = _Trials(0, _TRIED[times.call.kind] * times.total + _OVERHEAD_NS)
         known = self._trials.get(times.call.product, first)
         if self._trying == times.call.product:  # though there may have been nothing to try
-            known, self._trying = _Trials(known.count + 1, times.added), ""
+            known, self._trying = _Trials(known.tried + 1, times.added), ""
         self._trials[times.call.product] = known
 
-    def _waited_ns(self, times: TimedCall) -> int:
-        return max(times.whole, times.total)
+    def _waited_ns(self, times: Any) -> int:
+        waited: int = max(times.whole, times.total)
+        return waited
 
     def _is_full(self) -> bool:
         return self._collected is not None and len(self._collected.totals) >= MOST_SAMPLES
@@ -93,7 +94,7 @@ class ProductSampler(Sampler):
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
         """Samples would use up the budget before there is enough for the cheapest trial."""
         skip = super()._inferences_to_skip(each_ns, now)
-        waiting = [t.expected_ns for t in self._trials.values() if t.count < _MOST_TRIALS]
+        waiting = [t.expected_ns for t in self._trials.values() if t.tried < _MOST_TRIALS]
         if waiting:
             skip = max(skip, self._inferences_to_earn(min(waiting), each_ns))
         return random.randint(skip, 2 * skip)

@@ -37,7 +37,9 @@ def are_equal(first: int, second: int, count: int, code: str, terms: int) -> boo
         limit = rounding * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
         return bool(np.allclose(x, y, 0.0, limit, equal_nan=True))
     step = max(count // _COMPARED, 1)
-    xs, ys = (each.cast(code)[::step].tolist() for each in (a, b))
+    xs, ys = (
+        (each.cast("d") if code == "d" else each.cast("f"))[::step].tolist() for each in (a, b)
+    )
     limit = rounding * max(filter(math.isfinite, map(abs, xs)), default=0.0)
     if all(map(limit.__ge__, map(abs, map(operator.sub, xs, ys)))):
         return True

@@ -34,10 +34,10 @@ def unexplained_rows(
         for m in operators
         if m.platform in old.platforms
     }
-    known = {_identity(row) for table in others for row in (*table.rows, *table.operators)}
+    known = {_identity(row) for table in others for row in _rows_of(table)}
     return sum(
         bool(row.method) and row.key not in measured and _identity(row) not in known
-        for row in (*old.rows, *old.operators)
+        for row in _rows_of(old)
     )
 
 
@@ -55,6 +55,10 @@ def keep_copy(path: Path) -> Path:
     copy = path.with_name(path.name + _SUFFIX)
     atomic_write(copy, read_file(path))
     return copy
+
+
+def _rows_of(table: KnowledgeBase) -> tuple[GemmRow | OperatorRow, ...]:
+    return (*table.rows, *table.operators)
 
 
 def _identity(row: GemmRow | OperatorRow) -> tuple[object, ...]:

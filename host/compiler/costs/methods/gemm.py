@@ -130,7 +130,7 @@ def analytic_method(
        that is a multiple of the vector length, and none that uses AMX. Instead of these, for floats
        in an A in place and k >= 16, the `in_order_tile`: for n >= 32 if B was packed in advance, or
        with one thread if B is beyond the last cache; and with one thread for n >= 8 if C has more
-       than 8 rows and 1024 elements.
+       than 8 rows and 768 elements.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than

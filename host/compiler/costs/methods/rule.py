@@ -28,7 +28,7 @@ FLAT_DEPTH, FLAT_ROWS = 96, 64  # of kc, and most rows, if cores in order read s
 # The tile that cores in order have their own code for: its rows, from how many columns it pays, and
 # from how many columns and elements of C packing B for it does
 IN_ORDER_ROWS, IN_ORDER_COLUMNS = 8, 32
-IN_ORDER_NARROW, IN_ORDER_SUMS = 8, 1024
+IN_ORDER_NARROW, IN_ORDER_SUMS = 8, 768
 MANY_PASSES = 6  # times `pack_rows` from which packing pays though L1 holds B
 FEW_TILES, STREAMS = 3, 32  # kc if no more than this many tiles share them
 PANELS_EACH = 4  # panels of B that a thread copies and multiplies between barriers
