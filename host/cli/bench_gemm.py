@@ -211,12 +211,12 @@ def _with_peers(
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import counting
     from edgekit.host.lab.bench.gemm import compare_with_peers
-    from edgekit.host.lab.bench.gemm_on_core import compare_on_core, unpacked_seconds
+    from edgekit.host.lab.bench.gemm_on_core import compare_on_core, our_seconds
     from edgekit.host.simulator.target import SimulatedCore
 
     with counting("products timed against peers") as tell:
         if isinstance(where, SimulatedCore):
-            ours = partial(unpacked_seconds, where, table, threads)
+            ours = partial(our_seconds, where, table, threads)
             return compare_on_core(results, where, ours, threads, tell, note)
         return compare_with_peers(results, profile, threads, tell)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgekit.host.debian.tools import BoardToolError, find_tools
 
+_HEADERS = "./usr/include*"
 _LEFT_OUT = (
-    "./usr/include*",
     "./usr/lib/*/gconv*",
     "./usr/share/bash-completion*",
     "./usr/share/doc*",
@@ -23,11 +23,13 @@ _LEFT_OUT = (
 )
 
 
-def unpack(package: Path, target: Path) -> None:
-    """Extracts the files of a package, except documentation, into a tree."""
+def unpack(package: Path, target: Path, headers: bool = False) -> None:
+    """Extracts the files of a package, except documentation and, by default, headers, into a
+    tree."""
     tools = find_tools(["dpkg-deb", "tar"])
     command = [tools["tar"], "-x", "-C", str(target), "--keep-directory-symlink"]
-    command += ["--no-same-owner", "--same-permissions", *(f"--exclude={p}" for p in _LEFT_OUT)]
+    left_out = _LEFT_OUT if headers else (_HEADERS, *_LEFT_OUT)
+    command += ["--no-same-owner", "--same-permissions", *(f"--exclude={p}" for p in left_out)]
     listing = [tools["dpkg-deb"], "--fsys-tarfile", str(package)]
     with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as source:
         done = subprocess.run(

@@ -17,13 +17,14 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.compiler.toolchain.zig import BuildError, zig_compiler
 
+_SOURCES = (".c", ".cpp")
 _TIMEOUT = 1800  # seconds, for machines with many busy processes
 
 
 @dataclass(frozen=True)
 class Build:
-    """The C files of `folder`, compiled with `flags` and linked with `link_flags` to a program or
-    library called `name`."""
+    """The C and C++ files of `folder`, compiled with `flags` and linked with `link_flags` to a
+    program or library called `name`."""
 
     folder: Path
     flags: tuple[str, ...]
@@ -32,7 +33,7 @@ class Build:
 
     def files(self) -> list[Path]:
         """Its sources and headers."""
-        return sorted(p for p in self.folder.iterdir() if p.suffix in (".c", ".h"))
+        return sorted(p for p in self.folder.iterdir() if p.suffix in (*_SOURCES, ".h"))
 
 
 def built(build: Build) -> Path:
@@ -57,16 +58,17 @@ def is_built(build: Build) -> bool:
 
 def _make(build: Build, work: Path, cache: Path) -> Path:
     """Compiles and links apart: the compiler has no headers of C for what links to no C library."""
-    sources = [path for path in build.files() if path.suffix == ".c"]
+    sources = [path for path in build.files() if path.suffix in _SOURCES]
     objects = [str(work / f"{path.stem}.o") for path in sources]
+    driver = "c++" if any(path.suffix == ".cpp" for path in sources) else "cc"
 
     def compile_file(path: Path, made: str) -> None:
-        _run_compiler([*build.flags, "-c", str(path), "-o", made], cache, path.name)
+        _run_compiler([driver, *build.flags, "-c", str(path), "-o", made], cache, path.name)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
         list(threads.map(compile_file, sources, objects))
     made = work / build.name
-    _run_compiler([*build.link_flags, *objects, "-o", str(made)], cache, build.name)
+    _run_compiler([driver, *build.link_flags, *objects, "-o", str(made)], cache, build.name)
     return made
 
 
@@ -86,7 +88,7 @@ def _run_compiler(arguments: Sequence[str], cache: Path, name: str) -> None:
         "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
     }
     try:
-        done = run_watched([zig_compiler()[0], "cc", *arguments], environment, _TIMEOUT)
+        done = run_watched([zig_compiler()[0], *arguments], environment, _TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(
             f"compiling {name}: expected the ziglang compiler to run, found {error}; "

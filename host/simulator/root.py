@@ -89,12 +89,19 @@ def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
     InputError if there are no packages for `arch` or this machine lacks a program, and
     UnreachableError if the mirror does not answer.
     """
-    kind = _root_kind(arch)
-    folder = roots_cache() / f"{kind.debian.label}-{_short_hash(*_PACKAGES)}"
+    return library_root(arch, (), tell, mirror)
+
+
+def library_root(
+    arch: str, packages: Sequence[str], tell: Tell, mirror: str | None = None
+) -> SystemRoot:
+    """`system_root` with more packages; those that end in -dev with their headers."""
+    kind, wanted = _root_kind(arch), (*_PACKAGES, *packages)
+    folder = roots_cache() / f"{kind.debian.label}-{_short_hash(*wanted)}"
     if not folder.is_dir():
         with locked(roots_cache() / f"{kind.debian.label}.lock"):
             if not folder.is_dir():
-                make_root(kind.debian, _PACKAGES, folder, mirror, tell)
+                make_root(kind.debian, wanted, folder, mirror, tell)
     return SystemRoot(arch, folder, kind.python)
 
 
@@ -157,7 +164,7 @@ def make_root(
                 (work / "usr" / name).mkdir(parents=True)
                 (work / name).symlink_to(f"usr/{name}")
             for file in files:
-                unpack(file, work)
+                unpack(file, work, headers=file.name.partition("_")[0].endswith("-dev"))
             work.chmod(0o755)
             work.rename(folder)
         finally:

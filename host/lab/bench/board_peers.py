@@ -30,8 +30,9 @@ from edgekit.host.lab.bench.peer_check import (
 from edgekit.host.lab.bench.peer_times import PeerTimes
 from edgekit.host.simulator.emulator import Emulator, find_emulator
 from edgekit.host.simulator.identity import view_of
+from edgekit.host.simulator.native import Build, built
 from edgekit.host.simulator.report import cost_document
-from edgekit.host.simulator.root import SystemRoot, system_root, wheels
+from edgekit.host.simulator.root import SystemRoot, library_root, system_root, wheels
 from edgekit.host.simulator.run import SimulatedCost, SimulatorJob, SimulatorRun, run_job
 from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.core import Core
@@ -162,7 +163,8 @@ def _find_pnnx(model: Path, tell: Tell) -> str:
 class Tools:
     """The environment of an engine: `root` is the system root of an architecture, `site` a folder
     with wheels for it, `view` the root as programs on a core see it, and `run` runs a program
-    there; `expected` are a model's inputs and outputs, `convert` writes it for an engine."""
+    there; `expected` are a model's inputs and outputs, `convert` writes it for an engine;
+    `packages` is a root with more Debian packages, `build` compiles a program for it."""
 
     root: Callable[[str, Tell], SystemRoot] = system_root
     site: Callable[[SystemRoot, Sequence[str], Tell], Path] = wheels
@@ -170,6 +172,8 @@ class Tools:
     run: Callable[[Emulator, SimulatedCore, SimulatorJob], SimulatorRun] = run_job
     expected: Callable[[Path, Shapes], Expected] = expected_of
     convert: Callable[[str, Path, Expected, Path, str, Tell], Path] = _convert_for_engine
+    packages: Callable[[str, Sequence[str], Tell], SystemRoot] = library_root
+    build: Callable[[Build], Path] = built
 
 
 _TOOLS = Tools()

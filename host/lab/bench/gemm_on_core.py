@@ -2,7 +2,8 @@
 
 Floats: NumPy's OpenBLAS; both get their operands as they are, nothing is packed ahead. Bytes: ONNX
 Runtime's MatMulInteger, with constant weights that it packs; its product of a few values, which
-takes as long as a session, is subtracted.
+takes as long as a session, is subtracted. On one thread also the libraries of gemm_libraries.py,
+each beside our product with the same packed ahead.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from edgekit.host.lab.bench.board_peers import (
     guest_folder,
 )
 from edgekit.host.lab.bench.gemm import CaseResult, GemmPeers, OnCase, Peer
+from edgekit.host.lab.bench.gemm_libraries import LIBRARIES, LibraryTimer
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import Question, TimedProduct
@@ -35,7 +37,7 @@ from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.root import SystemRoot
 from edgekit.host.simulator.run import SimulatorJob
 from edgekit.host.simulator.target import SimulatedCore
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, Packed
 
 _NAME, _PROGRAM, _SESSIONS = "openblas", "product.py", "onnxruntime"
 # OpenBLAS's kernels for small cores and for the likes of an A76; each product counts with the
@@ -54,36 +56,86 @@ class _Place:
     view: SystemRoot
 
 
+Ours = Callable[[GemmShape, str, Packed], float]
+
+
 def compare_on_core(
     results: Sequence[CaseResult],
     target: SimulatedCore,
-    ours: Callable[[GemmShape], float],
+    ours: Ours,
     threads: int,
     on_case: OnCase,
     tell: Tell,
     tools: Tools | None = None,
 ) -> tuple[list[CaseResult], GemmPeers]:
-    """The products of floats in `results` with OpenBLAS's time, and with the seconds of `ours`;
-    those of s8 with ONNX Runtime's. The peers say why one is missing."""
+    """The products of floats in `results` with OpenBLAS's time, and with the seconds of `ours` for
+    a shape, type and operand packed ahead; those of s8 with ONNX Runtime's; with one thread all
+    with the libraries of Debian, too. The peers say why one is missing."""
     found, peers = _beside_openblas(results, target, ours, threads, on_case, tell, tools)
-    if not any(result.dtype == "s8" for result in results):
-        return found, peers
     versions, missing = dict(peers.versions), dict(peers.missing)
     if not any(result.dtype == "f32" for result in results):
         versions, missing = {}, {}
-    try:
-        time = functools.partial(_onnxruntime, target, threads, tell, tools or Tools())
-        session, version = time(_SESSION)
-        for i, result in enumerate(found):
-            if result.dtype == "s8":
-                seconds = max(time(result.case.shape)[0] - session, 1e-9)
-                peer = Peer(seconds, seconds / result.cost)
-                found[i] = replace(result, peers={_SESSIONS: peer})
-                on_case(i + 1, len(found))
-        versions[_SESSIONS] = f"{version}; weights are packed ahead"
-    except EdgekitError as failure:
-        missing[_SESSIONS] = str(failure)
+    if any(result.dtype == "s8" for result in results):
+        try:
+            versions[_SESSIONS] = _beside_sessions(found, target, threads, on_case, tell, tools)
+        except EdgekitError as failure:
+            missing[_SESSIONS] = str(failure)
+    if threads == 1:
+        _beside_libraries(found, target, ours, (versions, missing), tell, tools or Tools())
     return found, GemmPeers(versions, missing)
+
+
+def _beside_sessions(
+    found: list[CaseResult],
+    target: SimulatedCore,
+    threads: int,
+    on_case: OnCase,
+    tell: Tell,
+    tools: Tools | None,
+) -> str:
+    """Adds ONNX Runtime's times to products of s8; returns its version."""
+    time = functools.partial(_onnxruntime, target, threads, tell, tools or Tools())
+    session, version = time(_SESSION)
+    for i, result in enumerate(found):
+        if result.dtype == "s8":
+            seconds = max(time(result.case.shape)[0] - session, 1e-9)
+            peer = Peer(seconds, seconds / result.cost)
+            found[i] = replace(result, peers={_SESSIONS: peer})
+            on_case(i + 1, len(found))
+    return f"{version}; weights are packed ahead"
+
+
+def _beside_libraries(
+    found: list[CaseResult],
+    target: SimulatedCore,
+    ours: Ours,
+    said: tuple[dict[str, str], dict[str, str]],
+    tell: Tell,
+    tools: Tools,
+) -> None:
+    """Adds the times of each library, and to `said` its version, or why it is missing."""
+    versions, missing = said
+    types = {result.dtype for result in found}
+    wanted = [name for name, each in LIBRARIES.items() if types.intersection(each.dtypes)]
+    try:
+        timer = LibraryTimer(target, tell, tools)
+    except EdgekitError as failure:
+        missing.update((name, str(failure)) for name in wanted)
+        return
+    for name in wanted:
+        library = LIBRARIES[name]
+        try:
+            for i, result in enumerate(found):
+                shape, dtype = result.case.shape, result.dtype
+                if dtype in library.dtypes:
+                    seconds = timer.seconds(name, dtype, shape)
+                    own = ours(shape, dtype, "b" if library.packs else "none")
+                    peers = {**result.peers, name: Peer(seconds, seconds / own)}
+                    found[i] = replace(result, peers=peers)
+        except EdgekitError as failure:
+            missing[name] = str(failure)
+        else:
+            versions[name] = library.note
 
 
 def _onnxruntime(
@@ -123,7 +175,7 @@ def _integer_product(shape: GemmShape, weights: np.ndarray) -> bytes:
 def _beside_openblas(
     results: Sequence[CaseResult],
     target: SimulatedCore,
-    ours: Callable[[GemmShape], float],
+    ours: Ours,
     threads: int,
     on_case: OnCase,
     tell: Tell,
@@ -142,7 +194,7 @@ def _beside_openblas(
                     for kernels in _KERNELS
                 ]
                 seconds, version = min(theirs)
-                result = _beside(result, seconds, ours(result.case.shape))
+                result = _beside(result, seconds, ours(result.case.shape, "f32", "none"))
             found.append(result)
             on_case(i + 1, len(results))
     except EdgekitError as failure:
@@ -155,12 +207,17 @@ def _beside(result: CaseResult, seconds: float, ours: float) -> CaseResult:
     return replace(result, cost=ours, peers={_NAME: peer})
 
 
-def unpacked_seconds(
-    target: SimulatedCore, table: KnowledgeBase, threads: int, shape: GemmShape
+def our_seconds(
+    target: SimulatedCore,
+    table: KnowledgeBase,
+    threads: int,
+    shape: GemmShape,
+    dtype: str,
+    packed: Packed,
 ) -> float:
-    """Estimated seconds of our product of floats as the table says for operands as they are."""
-    method = table.choose(target.board, shape, "f32", threads, "none").method.cut(shape)
-    question = Question(MatrixProduct(shape, "f32", threads, "none"), method, (method,), 0.0)
+    """Estimated seconds of our product as the table says."""
+    method = table.choose(target.board, shape, dtype, threads, packed).method.cut(shape)
+    question = Question(MatrixProduct(shape, dtype, threads, packed), method, (method,), 0.0)
     found: list[TimedProduct | None] = []
     EstimatingMeasurer(target).measure([question], lambda _, timed: found.append(timed))
     (timed,) = found
