@@ -179,7 +179,7 @@ def test_a_product_with_nothing_to_try_does_not_hold_up_others() -> None:
     clocks = Clocks()
     sampler = ProductSampler(SUBJECT, lambda batch: None, True, SamplingPace(every=1), clocks)
     calls = [Call("gemm", name, "8x8") for name in ("f32 1x8x8", "f32 8x8x8")]
-    tried = {call: 0 for call in calls}
+    tried = dict.fromkeys(calls, 0)
     for i in range(200_000):
         clocks.now += 1_000_000
         if sampler.due():

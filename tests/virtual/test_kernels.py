@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ import numpy as np
 import pytest
 
 from edgekit.host import compile_kernels, connect
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.lab.tune.csv_import import REQUIRED
+from edgekit.host.simulator.products import Multiplication, ProductTimer
+from edgekit.host.simulator.target import target_of
 from edgekit.host.virtual import down, up
+from edgekit.kb.features import GemmShape
+from edgekit.kb.targets.board import load_board
 from tests.support.product_cases import check_nna, check_products
 
 pytestmark = pytest.mark.boards
@@ -49,6 +58,24 @@ rank = array("f", [1 / N] * N)
 for _ in range(30):
     rank = array("f", (DAMPING * y + (1 - DAMPING) / N for y in spread.matvec(rank)))
 print(json.dumps({"sum": sum(rank), "first": max(range(N), key=rank.__getitem__), "rank": rank[0]}))
+"""
+
+_SPOILED = b"""
+import json, os, sys, time
+from array import array
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+from edgekit_runtime import gemm
+from edgekit.device.runtime.application import kernels
+
+a, b = (memoryview(array("f", range(24 * 24))).cast("B").cast("f", [24, 24]) for _ in "ab")
+how = gemm(a, b, explain=True)[1].method
+end, sampler = time.monotonic() + float(sys.argv[2]), None
+while time.monotonic() < end:
+    gemm(a, b)
+    sampler = kernels._sampler(1)
+    if sampler and sum(each.tried for each in sampler._trials.values()) > 3:
+        break
+print(json.dumps({"tile": [how.mr, how.nr], "cost": sampler.cost if sampler else 0.0}))
 """
 
 
@@ -105,3 +132,44 @@ def test_products_of_each_kind_are_the_hosts(board):
     found = run(board, program.read_bytes(), "-I", "-S")  # without site: without NumPy
     check_products(found)
     check_nna(found)
+
+
+def edgekit(*words: object) -> None:
+    """Runs a command in this test's home."""
+    command = [str(Path(sys.executable).with_name("edgekit")), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@on("a57")
+def test_a_spoiled_table_is_mended_by_trials_within_the_budget(board, tmp_path):
+    """The table says that a tiny tile in tiny blocks is ten times as fast as it is. Nothing is
+    tuned: the board's own calls, and the little time that they earn, show what is better."""
+    profile, shape = load_board("a57"), GemmShape(24, 24, 24)
+    spoiled = Method(2, 4, 4, True, True, 2, 4)
+    lies = tmp_path / "lies.csv"
+    row = f"a57,{profile.platform},f32,1,24,24,24,2,4,4,1,1,2,4,0.0001,0.001"
+    lies.write_text(f"{','.join(REQUIRED)}\n{row}\n")
+    edgekit("lab", "kb", "build", "--board", "a57", "--import", lies)
+    edgekit("deploy", "--tables", "--board", "a57")
+    edgekit("profile", "pull", "--board", "a57", "--sampling", "explore")
+    board.transport.put(_SPOILED, "spoiled.py", deadline=_SECONDS)
+    runtime = "named/kernels/current/runtime.pyz"
+
+    def loop(seconds: int) -> dict[str, Any]:
+        words = [board.transport.python, "-I", "-S", "spoiled.py", runtime, str(seconds)]
+        done = board.transport.run(words, deadline=2 * _SECONDS)
+        assert done.exit_code == 0, done.stderr.decode()
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    found = loop(int(_SECONDS))
+    assert found["tile"] == [2, 4] and 0.0 < found["cost"] < 0.015
+    edgekit("profile", "pull", "--board", "a57")
+    edgekit("lab", "kb", "build", "--board", "a57")
+    edgekit("deploy", "--tables", "--board", "a57")
+    assert loop(0)["tile"] != [2, 4]
+    mended = table_of(profile).choose(profile, shape, "f32", 1, "none").method.cut(shape)
+    timer = ProductTimer(target_of(profile))
+    before, after = timer.costs(Multiplication(shape), [spoiled, mended])
+    assert after.cycles < before.cycles / 2
