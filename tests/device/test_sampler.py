@@ -189,3 +189,16 @@ def test_a_product_with_nothing_to_try_does_not_hold_up_others() -> None:
                 trials = (("8x8", 9), ("4x4", 7)) if call is calls[1] else ()
             sampler.record(TimedCall(call, 1_000_000, 0, trials, 1_000_000 * bool(trials)))
     assert tried[calls[1]] > 25
+
+
+def test_trials_are_made_though_samples_cost_more_than_they_do() -> None:
+    clocks, tried = Clocks(10_000_000), 0
+    sampler = ProductSampler(SUBJECT, lambda batch: None, True, SamplingPace(every=1), clocks)
+    call = Call("gemm", "f32 8x8x8", "8x8")
+    for _ in range(100_000):
+        clocks.now += 1_000_000
+        if sampler.due():
+            again = sampler.tries(call)
+            sampler.record(TimedCall(call, 1_000_000, 0, (), 1_000_000 * again))
+            tried += again
+    assert tried > 25 and sampler.cost < 0.0111

