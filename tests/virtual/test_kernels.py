@@ -143,12 +143,12 @@ def edgekit(*words: object) -> None:
 
 @on("a57")
 def test_a_spoiled_table_is_mended_by_trials_within_the_budget(board, tmp_path):
-    """The table says that a tiny tile in tiny blocks is ten times as fast as it is. Nothing is
+    """The table says that a tiny tile in tiny blocks takes nine tenths of the time. Nothing is
     tuned: the board's own calls, and the little time that they earn, show what is better."""
     profile, shape = load_board("a57"), GemmShape(24, 24, 24)
     spoiled = Method(2, 4, 4, True, True, 2, 4)
     lies = tmp_path / "lies.csv"
-    row = f"a57,{profile.platform},f32,1,24,24,24,2,4,4,1,1,2,4,0.0001,0.001"
+    row = f"a57,{profile.platform},f32,1,24,24,24,2,4,4,1,1,2,4,0.0009,0.001"
     lies.write_text(f"{','.join(REQUIRED)}\n{row}\n")
     edgekit("lab", "kb", "build", "--board", "a57", "--import", lies)
     edgekit("deploy", "--tables", "--board", "a57")
