@@ -218,8 +218,9 @@ def _adds_bytes(graph: Graph, node: Node) -> bool:
     """Whether a node adds two computed tensors of quantized bytes and of one shape."""
     out = graph.tensors[node.outputs[0]]
     ins = [graph.tensors[name or ""] for name in node.inputs]
-    alike = all((t.shape, t.dtype, t.data) == (out.shape, out.dtype, None) for t in ins)
-    return alike and out.dtype in (DType.I8, DType.U8) and out.is_quantized
+    alike = all((t.shape, t.dtype) == (out.shape, out.dtype) for t in ins)
+    computed = all(t.data is None for t in ins)
+    return alike and computed and out.dtype in (DType.I8, DType.U8) and out.is_quantized
 
 
 def _same_quantization(x: Tensor, y: Tensor) -> bool:

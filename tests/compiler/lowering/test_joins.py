@@ -211,3 +211,12 @@ def test_sums_of_bytes_are_made_in_their_place(board, half, scale, tmp_path):
     assert "y" not in steps or not any("copy" in c.kernel.symbol for c in steps["y"].calls[1:])
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
+
+
+def test_a_sum_with_a_constant_image_is_copied():
+    graph = residual_block(5)
+    b = graph.tensors["b"]
+    tensors = {**graph.tensors, "b": dataclasses.replace(b, data=np.ones(b.shape, np.int8))}
+    nodes = tuple(node for node in graph.nodes if node.name != "b")
+    graph = dataclasses.replace(graph, tensors=tensors, nodes=nodes)
+    assert "sum" not in parts_of_rows(graph)
