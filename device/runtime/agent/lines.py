@@ -56,10 +56,15 @@ class Characters:
     """The characters by number; 0 is none (Graves et al., 2006, on connectionist temporal
     classification)."""
 
-    def __init__(self, manifest: Manifest, files: ReleaseFiles) -> None:
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = ("", *known)
+
+    @staticmethod
+    def of_release(manifest: Manifest, files: ReleaseFiles) -> Characters:
+        """Those of the model that reads lines, or that writes down speech."""
         task = page_task(manifest.task, reading_part(manifest.every_variant()))
         path = (task or reading_task(manifest.task)).characters
-        self._known = ("", *characters_of(files.read(path), path))
+        return Characters(characters_of(files.read(path), path))
 
     def line(self, values: Sequence[float]) -> Line:
         """The text of `values`: CHARACTER_FIELDS for each place along the line, the number of the

@@ -119,7 +119,9 @@ class _Server:
         if what == "tokens":
             return {}, self._inputs_of(document.get("text"))
         if what == "line":
-            self._characters = self._characters or Characters(self._manifest, self._files)
+            self._characters = self._characters or Characters.of_release(
+                self._manifest, self._files
+            )
             values = arrays.get("values")
             if values is None or values.dtype != "f32":
                 raise InputError("expected values of f32, found none")

@@ -122,7 +122,7 @@ class Loaded:
     def characters(self) -> Characters:
         """Makes texts of outputs; InputError if the model reads none."""
         if self._characters is None:
-            self._characters = Characters(self.manifest, self._files)
+            self._characters = Characters.of_release(self.manifest, self._files)
         return self._characters
 
     def voice(self) -> Voice:
