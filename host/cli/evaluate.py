@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Result, Truth, plain
+from edgekit.host.cli.evaluation import (
+    Evaluation,
+    ModelClasses,
+    Result,
+    Truth,
+    none_of_files,
+    plain,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,16 +37,17 @@ Evaluated = Annotated[
 _MOST_BYTES = 1 << 30
 
 
-def read_truth(source: Path, folder: Path | None) -> Truth:
-    """Reads what is right; files are in `folder`, or next to `source`. Raises InputError."""
+def read_truth(source: Path, folder: Path | None, option: str = "--input") -> Truth:
+    """Reads what is right; files are in `folder`, which the `option` names, or next to `source`.
+    Raises InputError."""
     from edgekit.host.cli.evaluate_named import NamedTruth
 
     if source.is_dir():
         if folder is not None and folder.resolve() != source.resolve():
-            raise InputError(f"--evaluate: expected pictures in {source}, found --input {folder}")
+            raise InputError(f"--evaluate: expected pictures in {source}, found {option} {folder}")
         return NamedTruth(source, tuple(_in_folders(source)), in_folders=True)
     if folder is not None and not folder.is_dir():
-        raise InputError(f"--input: expected a folder with the pictures of {source}, found a file")
+        raise InputError(f"{option}: expected a folder with the pictures of {source}, found a file")
     try:
         if source.stat().st_size > _MOST_BYTES:
             raise _unreadable(source, f"more than {_MOST_BYTES} bytes")
@@ -48,8 +56,8 @@ def read_truth(source: Path, folder: Path | None) -> Truth:
         raise _unreadable(source, getattr(error, "strerror", None) or "no text") from None
     where = folder or source.parent
     if source.suffix.lower() == ".json":
-        return _box_truth(source, text, where)
-    return NamedTruth(source, tuple(_in_lines(source, text, where)))
+        return _box_truth(source, text, where, option)
+    return NamedTruth(source, tuple(_in_lines(source, text, where, option)))
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,12 @@ class _BoxTruth:
     files: Sequence[Path]
     boxes: Sequence[Sequence[TrueBox]]
     names: Mapping[str, int]
+
+    def within(self, files: Collection[Path]) -> _BoxTruth:
+        found = [each for each in zip(self.files, self.boxes, strict=True) if each[0] in files]
+        if not any(boxes for _, boxes in found):
+            raise none_of_files(self.source, files)
+        return replace(self, files=[f for f, _ in found], boxes=[boxes for _, boxes in found])
 
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
         from edgekit.device.runtime.agent.task import BOXES, POSE
@@ -83,6 +97,8 @@ class _BoxTruth:
             for result, right in zip(found, self.boxes, strict=True)
         )
         return Evaluation(
+            "mAP",
+            made.every,
             (
                 f"mAP      {made.every:.4f} of {len(found)} pictures, without boxes of low scores",
                 f"mAP50    {made.at_50:.4f}",
@@ -107,7 +123,7 @@ class _BoxTruth:
         return made
 
 
-def _box_truth(source: Path, text: str, folder: Path) -> _BoxTruth:
+def _box_truth(source: Path, text: str, folder: Path, option: str) -> _BoxTruth:
     from edgekit.host.compiler.tasks.precision import true_boxes
 
     try:
@@ -119,7 +135,7 @@ def _box_truth(source: Path, text: str, folder: Path) -> _BoxTruth:
         raise _unreadable(source, "other JSON") from None
     if not pictures:
         raise _unreadable(source, "no pictures")
-    files = [_existing(source, folder / name) for _, name in pictures]
+    files = [_existing(source, folder / name, option) for _, name in pictures]
     return _BoxTruth(source, files, [boxes.get(number, []) for number, _ in pictures], names)
 
 
@@ -135,7 +151,7 @@ def _in_folders(source: Path) -> Iterator[tuple[Path, str]]:
     yield from files
 
 
-def _in_lines(source: Path, text: str, folder: Path) -> Iterator[tuple[Path, str]]:
+def _in_lines(source: Path, text: str, folder: Path, option: str) -> Iterator[tuple[Path, str]]:
     """The files and texts in lines: after the first comma or tab, in quotes or not, else after the
     name of the file."""
     separator = "\t" if "\t" in text else "," if "," in text else None
@@ -149,7 +165,7 @@ def _in_lines(source: Path, text: str, folder: Path) -> Iterator[tuple[Path, str
         if number == 1 and not (folder / cells[0]).is_file() and not Path(cells[0]).suffix:
             continue  # the names of the columns
         count += 1
-        yield _existing(source, folder / _unquoted(cells[0])), _unquoted(cells[1])
+        yield _existing(source, folder / _unquoted(cells[0]), option), _unquoted(cells[1])
     if not count:
         raise _unreadable(source, "none")
 
@@ -160,11 +176,11 @@ def _unquoted(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
-def _existing(source: Path, file: Path) -> Path:
+def _existing(source: Path, file: Path, option: str) -> Path:
     if file.is_file():
         return file
     raise InputError(
-        f"{source}: expected the file {file}, found none there; name the folder with --input"
+        f"{source}: expected the file {file}, found none there; name the folder with {option}"
     )
 
 

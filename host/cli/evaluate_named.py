@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.listening import is_word
 from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, KEYWORD, OCR, TRANSCRIBE, VAD
-from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Result, plain
+from edgekit.host.cli.evaluation import (
+    Evaluation,
+    ModelClasses,
+    Result,
+    none_of_files,
+    plain,
+)
 from edgekit.host.compiler.tasks.hits import Hits, edits, overlap, words_of
 from edgekit.host.errors import InputError
 
@@ -32,10 +38,16 @@ class NamedTruth:
     def files(self) -> list[Path]:
         return [file for file, _ in self.named]
 
+    def within(self, files: Collection[Path]) -> NamedTruth:
+        named = tuple(each for each in self.named if each[0] in files)
+        if not named:
+            raise none_of_files(self.source, files)
+        return replace(self, named=named)
+
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
         kind = self._kind(classes)
-        if kind not in _COMPARISONS:
-            *others, last = _COMPARISONS
+        if kind not in COMPARISONS:
+            *others, last = COMPARISONS
             raise InputError(
                 f"{self.source}: expected a model for {', '.join(others)} or {last}, for "
                 f"--evaluate, found {task.kind if task else 'no known task'}; see --task"
@@ -50,7 +62,7 @@ class NamedTruth:
 
     def _comparison(self, kind: str, classes: ModelClasses) -> _Texts:
         texts = tuple(text for _, text in self.named)
-        return _COMPARISONS[kind](self.source, texts, self.in_folders, classes)
+        return COMPARISONS[kind](self.source, texts, self.in_folders, classes)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,8 @@ class _Classes(_Texts):
             among += numbers[name] in ranked[:_TOP]
         share, wide = best / len(found), among / len(found)
         return Evaluation(
+            "top-1",
+            share,
             (f"top-1    {share:.2%} of {len(found)} pictures", f"top-5    {wide:.2%}"),
             {"pictures": len(found), "top1": share, "top5": wide},
         )
@@ -185,6 +199,8 @@ class _Transcripts(_Texts):
             characters += len(right)
         shares = wrong / max(words, 1), false / max(characters, 1)
         return Evaluation(
+            "WER",
+            shares[0],
             (
                 f"WER      {shares[0]:.2%} of {words} words in {len(found)} files, without case",
                 f"CER      {shares[1]:.2%} of {characters} characters",
@@ -193,7 +209,7 @@ class _Transcripts(_Texts):
         )
 
 
-_COMPARISONS: Mapping[str, type[_Texts]] = {
+COMPARISONS: Mapping[str, type[_Texts]] = {
     CLASSIFY: _Classes,
     KEYWORD: _Words,
     VAD: _Speech,
@@ -205,6 +221,8 @@ _COMPARISONS: Mapping[str, type[_Texts]] = {
 def _of_hits(hits: Hits, what: str, files: int) -> Evaluation:
     figures = {"precision": hits.precision, "recall": hits.recall, "f1": hits.f1}
     return Evaluation(
+        "F1",
+        hits.f1,
         (
             f"F1       {hits.f1:.4f} of {hits.right + hits.missed} {what}",
             f"precision {hits.precision:.4f}",

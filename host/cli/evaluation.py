@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.fitting import Pose
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.pages import TextLine
     from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.cli.classes import Class
+
+_SHOWN = 3  # names of files in an error
 
 
 class Result(Protocol):
@@ -37,8 +41,11 @@ class Result(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures as lines for people, and for --json."""
+    """The figures as lines for people, and for --json; `value` is the one that counts, by `name`,
+    and NaN if there is nothing to find."""
 
+    name: str
+    value: float
     lines: tuple[str, ...]
     document: Mapping[str, Any]
 
@@ -60,10 +67,22 @@ class Truth(Protocol):
     @property
     def files(self) -> Sequence[Path]: ...
 
+    def within(self, files: Collection[Path]) -> Truth:
+        """What is right in those of `files` that it has. Raises InputError if there are none."""
+
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
         """Raises InputError if a model of this task and classes cannot be compared with it."""
 
     def score(self, found: Sequence[Result], classes: ModelClasses) -> Evaluation: ...
+
+
+def none_of_files(source: Path, files: Collection[Path]) -> InputError:
+    """The error if the truth has none of `files`, which are held out."""
+    some = ", ".join(sorted(file.name for file in files)[:_SHOWN])
+    return InputError(
+        f"{source}: expected what is right in samples that are held out (every fourth, such as "
+        f"{some}), found others; add some of these"
+    )
 
 
 def plain(label: str) -> str:

@@ -4,7 +4,7 @@ from edgekit.host.compiler.tasks.classes import class_count
 from edgekit.host.compiler.tasks.dictation import variants_of
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.generate import with_chunks
-from edgekit.host.compiler.tasks.planned import PlannedVariant, planned
+from edgekit.host.compiler.tasks.planned import PlannedVariant, planned, planned_of
 from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.usual_shapes import import_for_task
 
@@ -14,6 +14,7 @@ __all__ = [
     "class_count",
     "import_for_task",
     "planned",
+    "planned_of",
     "variants_of",
     "with_chunks",
     "with_task",

@@ -11,6 +11,7 @@ from edgekit.host.compiler.ir.types import Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.dictation import variants_of
 from edgekit.host.compiler.tasks.find import with_task
+from edgekit.host.compiler.tasks.prepared import Prepared
 from edgekit.host.compiler.tasks.usual_shapes import import_for_task
 
 
@@ -33,9 +34,14 @@ def planned(path: Path, options: CompileOptions) -> PlannedVariant:
     cannot be read, or a task that it does not fit."""
     options = variants_of(path, options)[0]
     made = with_task(path, import_for_task(path, options), options)
+    return planned_of(made, options.signature)
+
+
+def planned_of(made: Prepared, signature: str = "") -> PlannedVariant:
+    """The variant of a graph that is prepared for its task."""
     graph = made.graph
     inputs, outputs = (_specs(graph, names) for names in (graph.inputs, graph.outputs))
-    return PlannedVariant(inputs, outputs, made.task, options.signature)
+    return PlannedVariant(inputs, outputs, made.task, signature)
 
 
 def _specs(graph: Graph, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:

@@ -14,6 +14,8 @@ from edgekit.host.compiler.transforms.quantize.measure import class_output
 from edgekit.host.errors import InputError
 
 _MOST_BYTES = 64 << 20
+_ARRAYS = (".npy", ".npz")
+_NUMBER = r"[+-]?[0-9]{1,18}"
 
 
 def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
@@ -43,8 +45,20 @@ def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
     return labels
 
 
+def lists_class_numbers(path: Path) -> bool:
+    """Whether `read_labels` is for the file: it holds an array, or its first line is a number."""
+    if path.suffix.lower() in _ARRAYS:
+        return True
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = next((line for line in file if line.strip()), "")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return re.fullmatch(_NUMBER, first.strip(), re.ASCII) is not None
+
+
 def _read_class_numbers(path: Path) -> NDArray[np.int64]:
-    if path.suffix.lower() in (".npy", ".npz"):
+    if path.suffix.lower() in _ARRAYS:
         found = read_arrays(path)
         arrays = [*found.values()] if isinstance(found, dict) else [found]
         if len(arrays) != 1 or arrays[0].dtype.kind not in "iu":
@@ -67,7 +81,7 @@ def _read_label_lines(path: Path) -> list[int]:
     found = []
     for at, line in enumerate(lines, 1):
         text = line.strip()
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
+        if not re.fullmatch(_NUMBER, text, re.ASCII):
             if not text:
                 continue
             raise InputError(

@@ -49,11 +49,8 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
     if not path.exists():
         raise InputError(f"{path}: expected samples, an .npz file or a folder, found none")
     if path.is_dir():
-        variant = _Variant(tuple(_tensor_spec(graph.tensors[name]) for name in graph.inputs))
         given = options or InputOptions()
-        samples: list[Sample] = [
-            inputs for file in input_files(path) for inputs in read_inputs(file, [variant], given)
-        ]
+        samples = [_input_in(file, graph, given) for file in input_files(path)]
     else:
         samples = _read_stacked(path, graph)
     _check_samples(path, graph, samples)
@@ -62,13 +59,23 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
 
 def read_input(path: Path, graph: Graph) -> Sample:
     """Read the first input in a file, in the form that a graph takes. Raises InputError."""
+    return _input_in(path, graph, InputOptions())
+
+
+def _input_in(path: Path, graph: Graph, options: InputOptions) -> Sample:
     variant = _Variant(tuple(_tensor_spec(graph.tensors[name]) for name in graph.inputs))
-    return next(iter(read_inputs(path, [variant], InputOptions())))
+    (only,) = read_inputs(path, [variant], options)
+    return only
 
 
 def is_held_out(number: int) -> bool:
     """Whether sample `number`, counted from 0, is reserved for the report."""
     return number % _EVERY == _EVERY - 1
+
+
+def held_out_files(folder: Path) -> list[Path]:
+    """The files in a folder of samples that are held out: each has one."""
+    return [file for i, file in enumerate(input_files(folder)) if is_held_out(i)]
 
 
 def spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
@@ -155,8 +162,13 @@ def samples_of(
 ) -> list[Sample]:
     """`read_samples` with pictures prepared as `run` prepares them for the model's task, and else
     with the pixel scaling in its file, unless `options` override it."""
-    notes, given = read_notes(model).inputs[:1], options or InputOptions()
-    given = replace(given, notes=notes[0]) if notes else given
+    given = with_notes(model, options)
     task = with_task(model, graph, CompileOptions(task="guess")).task if data.is_dir() else None
     of_pictures = task is not None and task.kind in PICTURES and not task.tokenizer
     return read_samples(data, graph, given.for_task(task) if task and of_pictures else given)
+
+
+def with_notes(model: Path, options: InputOptions | None) -> InputOptions:
+    """The options with what the model's file says about its input."""
+    notes, given = read_notes(model).inputs[:1], options or InputOptions()
+    return replace(given, notes=notes[0]) if notes else given
