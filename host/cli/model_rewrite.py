@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import LossSpec
+    from edgekit.host.cli.rewrite_metric import Metric
     from edgekit.host.compiler.ir.types import Graph
     from edgekit.host.compiler.transforms.prune.report import PruneReport
     from edgekit.host.compiler.transforms.quantize.measure import Classes
@@ -46,7 +47,7 @@ Labels = Annotated[
         "--evaluate",
         metavar="LABELS",
         show_default=False,
-        help="Class of each sample: one number per line, or an .npy file.",
+        help="Labels as for run --evaluate, or a class number per line, or an .npy file.",
     ),
 ]
 _SUFFIXES = (".tflite", ".onnx")
@@ -155,7 +156,9 @@ def half_share(graph: Graph, board: BoardProfile) -> float | None:
     return half / full if full else None
 
 
-def fields_of(path: Path, file: Path, report: PruneReport | QuantizeReport) -> dict[str, object]:
+def fields_of(
+    path: Path, file: Path, report: PruneReport | QuantizeReport, metric: Metric | None
+) -> dict[str, object]:
     """The fields that the JSON documents of both commands have."""
     return {
         "model": path.name,
@@ -163,7 +166,17 @@ def fields_of(path: Path, file: Path, report: PruneReport | QuantizeReport) -> d
         "samples": {"calibration": report.seen, "held_out": report.unseen},
         "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
         "outputs": {name: asdict(found) for name, found in report.outputs.items()},
+        "metric": _metric_fields(report.classes, metric),
     }
+
+
+def _metric_fields(classes: Classes | None, metric: Metric | None) -> dict[str, object] | None:
+    """The metric of the task, which is top-1 if class numbers are given."""
+    if metric is not None:
+        return {"name": metric.name, "before": metric.before, "after": metric.after}
+    if classes is None or classes.right_before is None:
+        return None
+    return {"name": "top-1", "before": classes.right_before, "after": classes.right_after}
 
 
 def show_effects(
@@ -172,12 +185,16 @@ def show_effects(
     classes: Classes | None,
     models: tuple[str, str],
     times: RewriteTimes | None,
+    metric: Metric | None,
 ) -> None:
-    """Prints the effects on classes, size and time; `models` are words for the two models."""
+    """Prints the effects on classes, the task, size and time; `models` are words for the two
+    models."""
     from edgekit.host.cli.output import byte_size
 
     if classes is not None:
         print(_classes_line(classes, *models))
+    if metric is not None:
+        print(_metric_line(metric, *models))
     before, after = path.stat().st_size, file.stat().st_size
     print(f"size     {byte_size(before)} before, {byte_size(after)} after")
     _show_times(times)
@@ -188,6 +205,15 @@ def _classes_line(classes: Classes, before: str, after: str) -> str:
     if classes.right_before is not None:
         text += f"; right: {classes.right_before:.1%} {before}, {classes.right_after:.1%} {after}"
     return text
+
+
+def _metric_line(metric: Metric, before: str, after: str) -> str:
+    if metric.before is None or metric.after is None:
+        return f"{metric.name:8} none: nothing to find in {metric.files} files held out"
+    return (
+        f"{metric.name:8} {metric.before:.4f} {before}, {metric.after:.4f} {after}, of "
+        f"{metric.files} files held out"
+    )
 
 
 def _show_times(times: RewriteTimes | None) -> None:

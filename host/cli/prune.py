@@ -33,6 +33,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 
 if TYPE_CHECKING:
+    from edgekit.host.cli.rewrite_metric import Metric
     from edgekit.host.compiler.ir.types import Graph
     from edgekit.host.compiler.transforms.prune.report import PrunedLayer, PruneReport
 
@@ -103,6 +104,7 @@ def prune(
 ) -> None:
     """Set weights of a float model to 0, and fit the rest to samples."""
     from edgekit.host.cli.progress import working
+    from edgekit.host.cli.rewrite_metric import task_metric
     from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.prune import pattern_of, pruned_file
@@ -113,13 +115,16 @@ def prune(
     graph = open_model(path, file, input_shape, signature, "prune")
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
+    task = task_metric(path, graph, found, evaluate, options)
+    labels = None if task else evaluate
     with working(f"pruning {path.name}"):
-        made = pruned_file(path, graph, found, zeros, evaluate, all_layers, options)
+        made = pruned_file(path, graph, found, zeros, labels, all_layers, options)
     atomic_write(file, written(made.graph, path, file))
+    metric = task.compare(graph, made.graph) if task else None
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
     show = _emit_json if as_json else _print_report
-    show(path, file, made.report, name, sparse, times)
+    show(path, file, made.report, name, sparse, times, metric)
 
 
 def _sparse_layers(graph: Graph, board: str) -> set[str]:
@@ -146,6 +151,7 @@ def _emit_json(
     board: str,
     sparse: Collection[str],
     times: RewriteTimes | None,
+    metric: Metric | None,
 ) -> None:
     """The document edgekit.prune/1."""
     from edgekit.host.cli.output import emit
@@ -156,7 +162,7 @@ def _emit_json(
     emit(
         {
             "schema": "edgekit.prune/1",
-            **fields_of(path, file, report),
+            **fields_of(path, file, report, metric),
             "sparsity": report.sparsity,
             "peaks": report.peaks,
             "broken": report.broken or None,
@@ -175,6 +181,7 @@ def _print_report(
     board: str,
     sparse: Collection[str],
     times: RewriteTimes | None,
+    metric: Metric | None,
 ) -> None:
     from edgekit.host.cli.output import table, warn
 
@@ -198,7 +205,7 @@ def _print_report(
             f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB, "
             f"peaks off by {report.peaks[name]:.2f} of its deviation"
         )
-    show_effects(path, file, report.classes, ("before", "after"), times)
+    show_effects(path, file, report.classes, ("before", "after"), times, metric)
     print(f"written  {file}")
     if name := report.broken:
         warn(

@@ -34,6 +34,7 @@ from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.cli.rewrite_metric import Metric
     from edgekit.host.compiler.transforms.quantize import FieldRanges, Quantized
     from edgekit.host.compiler.transforms.quantize.report import QuantizeReport
 
@@ -98,6 +99,7 @@ def quantize(
 ) -> None:
     """Quantize a float model to 8 bits, calibrated on samples."""
     from edgekit.host.cli.progress import working
+    from edgekit.host.cli.rewrite_metric import task_metric
     from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.quantize import quantized_file
@@ -114,14 +116,17 @@ def quantize(
     ranges = _field_ranges(path, from_field, store)
     name = board_name(board)
     profile = load_board(profile_of(name))
+    task = task_metric(path, graph, found, evaluate, options)
+    labels = None if task else evaluate
     with working(f"quantizing {path.name}"):
-        made = quantized_file(path, graph, found, profile, evaluate, min_cosine, options, ranges)
+        made = quantized_file(path, graph, found, profile, labels, min_cosine, options, ranges)
     atomic_write(file, written(made.graph, path, file, made.report.loss))
+    metric = task.compare(graph, made.graph) if task else None
     times = times_of(graph, made.graph, name)
     if as_json:
-        _emit_json(path, file, made, times, ranges)
+        _emit_json(path, file, made, times, ranges, metric)
     else:
-        _print_report(path, file, made.report, times, ranges)
+        _print_report(path, file, made.report, times, ranges, metric)
 
 
 def _field_ranges(path: Path, wanted: bool, store: str | None) -> FieldRanges | None:
@@ -142,6 +147,7 @@ def _emit_json(
     made: Quantized,
     times: RewriteTimes | None,
     ranges: FieldRanges | None,
+    metric: Metric | None,
 ) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
@@ -155,7 +161,7 @@ def _emit_json(
     emit(
         {
             "schema": "edgekit.quantize/1",
-            **fields_of(path, file, report),
+            **fields_of(path, file, report, metric),
             "target": report.target,
             "recipe": report.recipe,
             "field": ranges
@@ -178,6 +184,7 @@ def _print_report(
     report: QuantizeReport,
     times: RewriteTimes | None,
     ranges: FieldRanges | None,
+    metric: Metric | None,
 ) -> None:
     from edgekit.host.cli.output import table, warn
 
@@ -196,7 +203,7 @@ def _print_report(
     print(f"samples  {report.seen} to calibrate, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
-    show_effects(path, file, report.classes, ("in floats", "in int8"), times)
+    show_effects(path, file, report.classes, ("in floats", "in int8"), times, metric)
     if report.floats:
         print(f"floats   {len(report.floats)} of {len(report.layers)} operators")
     print(f"written  {file}")

@@ -76,7 +76,7 @@ _TOP = 5  # classes that are shown if nothing is asked for
 class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
     `truth`, which has the same files, results are compared instead of shown. A `recognizer` reads
-    what is in boxes. `timestamps`: what is said is told with its times."""
+    what is in boxes. `timestamps`: what is said has its times. `quiet`: no guess is told."""
 
     files: Sequence[Path]
     output: str | None
@@ -89,6 +89,7 @@ class RunJob:
     truth: Truth | None = None
     recognizer: LineReader | None = None
     timestamps: bool = False
+    quiet: bool = False
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
@@ -350,6 +351,8 @@ class RunJob:
 
     def _tell_of_guesses(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
         """Says what is assumed of pictures and sounds because the model states nothing."""
+        if self.quiet:
+            return
         for file in filter(is_picture, self.files):
             if (count := frames_of(file)) > 1:
                 note(f"{file}: only the first of {count} pictures is taken; make a video for all")

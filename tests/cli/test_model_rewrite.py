@@ -33,6 +33,6 @@ def test_a_model_slower_than_what_the_board_offers_anyway_is_told(
     times: RewriteTimes, said: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = pointwise_net(tmp_path)
-    show_effects(file, file, None, ("in floats", "in int8"), times)
+    show_effects(file, file, None, ("in floats", "in int8"), times, None)
     heard = capsys.readouterr().err
     assert said in heard if said else not heard

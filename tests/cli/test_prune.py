@@ -91,6 +91,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     done = edgekit(*line, "--json")
     assert done.code == 0, done.err
     found = done.document["classes"]
+    assert done.document["metric"]["name"] == "top-1"
     assert found["right_before"] == 7 / 8
     assert abs(found["right_after"] - found["same"]) <= 1 / 8
     assert "; right: 87.5% before, " in edgekit(*line).out

@@ -83,6 +83,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     done = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt", "--json")
     assert done.code == 0, done.err
     found = done.document["classes"]
+    assert done.document["metric"]["name"] == "top-1"
     assert found["float_right"] == 1.0
     assert found["quantized_right"] == found["same"] >= 0.75
     text = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt")
