@@ -39,7 +39,7 @@ def transcribe(
     for piece in pieces(len(sound), window, places):
         part = sound[piece.start : piece.start + window]
         if task.fit == NORMALIZED:
-            part = _normalized(part)
+            part = normalized(part)
         part += array("f", bytes(4 * (window - len(part))))
         rows = array("f", memoryview(run({task.input: part})[task.output]).cast("B").tobytes())
         found += rows[piece.first * CHARACTER_FIELDS : piece.last * CHARACTER_FIELDS]
@@ -71,7 +71,7 @@ def _extents(
     return [sound, rows // CHARACTER_FIELDS]
 
 
-def _normalized(part: "array[float]") -> "array[float]":
+def normalized(part: "array[float]") -> "array[float]":
     """With mean 0 and variance 1."""
     if not part:
         return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import PICTURES
+from edgekit.device.runtime.agent.task import NORMALIZED, PICTURES, TaskSpec
+from edgekit.device.runtime.agent.transcribe import normalized
 from edgekit.host.compiler.inputs import (
     InputOptions,
     input_files,
+    is_sound,
     read_arrays,
     read_inputs,
     read_notes,
+    read_sound,
 )
 from edgekit.host.compiler.ir.types import Array, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
@@ -38,10 +42,13 @@ class _Variant:
         return {spec.name: spec.shape for spec in self.inputs}
 
 
-def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) -> list[Sample]:
+def read_samples(
+    path: Path, graph: Graph, options: InputOptions | None = None, task: TaskSpec | None = None
+) -> list[Sample]:
     """Read samples from an array file or a folder. An array file has an array per input, with its
     name (a single array if the model has one input) and a leading sample axis; in a folder, every
-    file is read as input.
+    file is read as input; if the model writes down speech, which is its `task`, a sound is
+    normalized if it takes it so.
 
     Raises InputError (one line) for missing files, mismatched shapes or names, non-finite values,
     identical samples, or fewer than FEWEST of them.
@@ -50,7 +57,7 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
         raise InputError(f"{path}: expected samples, an .npz file or a folder, found none")
     if path.is_dir():
         given = options or InputOptions()
-        samples = [_input_in(file, graph, given) for file in input_files(path)]
+        samples = [_input_in(file, graph, given, task) for file in input_files(path)]
     else:
         samples = _read_stacked(path, graph)
     _check_samples(path, graph, samples)
@@ -62,10 +69,22 @@ def read_input(path: Path, graph: Graph) -> Sample:
     return _input_in(path, graph, InputOptions())
 
 
-def _input_in(path: Path, graph: Graph, options: InputOptions) -> Sample:
+def _input_in(
+    path: Path, graph: Graph, options: InputOptions, task: TaskSpec | None = None
+) -> Sample:
+    if task is not None and task.fit == NORMALIZED and is_sound(path):
+        return _normalized_sound(path, graph.tensors[task.input], task.rate)
     variant = _Variant(tuple(_tensor_spec(graph.tensors[name]) for name in graph.inputs))
     (only,) = read_inputs(path, [variant], options)
     return only
+
+
+def _normalized_sound(path: Path, tensor: Tensor, rate: int) -> Sample:
+    """The first window of a sound as `transcribe` takes it."""
+    part = normalized(array("f", read_sound(path, rate)[: tensor.elements].tolist()))
+    padded = np.zeros(tensor.elements, np.float32)
+    padded[: len(part)] = part
+    return {tensor.name: padded.reshape(tensor.shape)}
 
 
 def is_held_out(number: int) -> bool:
@@ -160,12 +179,13 @@ def _check_samples(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
 def samples_of(
     model: Path, graph: Graph, data: Path, options: InputOptions | None = None
 ) -> list[Sample]:
-    """`read_samples` with pictures prepared as `run` prepares them for the model's task, and else
-    with the pixel scaling in its file, unless `options` override it."""
+    """`read_samples` with pictures and sounds prepared as `run` prepares them for the model's task,
+    and else with the pixel scaling in its file, unless `options` override it."""
     given = with_notes(model, options)
     task = with_task(model, graph, CompileOptions(task="guess")).task if data.is_dir() else None
     of_pictures = task is not None and task.kind in PICTURES and not task.tokenizer
-    return read_samples(data, graph, given.for_task(task) if task and of_pictures else given)
+    given = given.for_task(task) if task and of_pictures else given
+    return read_samples(data, graph, given, task)
 
 
 def with_notes(model: Path, options: InputOptions | None) -> InputOptions:
