@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.evaluation import (
+    LIST_LABELS,
     Evaluation,
     ModelClasses,
     Result,
@@ -118,7 +119,7 @@ class _BoxTruth:
         if not made:
             raise InputError(
                 f"{self.source}: expected categories with names of the model's labels, found "
-                f"'{next(iter(self.names), '')}'; name the labels with --labels"
+                f"'{next(iter(self.names), '')}'; {LIST_LABELS}"
             )
         return made
 
@@ -188,7 +189,7 @@ def _need(task: TaskSpec | None, kinds: Sequence[str], source: Path) -> None:
     if task is None or task.kind not in kinds:
         raise InputError(
             f"{source}: expected a model that can {kinds[0]}, for --evaluate, found "
-            f"{task.kind if task else 'no known task'}; see --task"
+            f"{task.kind if task else 'no known task'}; see run --task"
         )
 
 

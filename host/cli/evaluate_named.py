@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgekit.device.runtime.agent.listening import is_word
 from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, KEYWORD, OCR, TRANSCRIBE, VAD
 from edgekit.host.cli.evaluation import (
+    LIST_LABELS,
     Evaluation,
     ModelClasses,
     Result,
@@ -50,7 +51,7 @@ class NamedTruth:
             *others, last = COMPARISONS
             raise InputError(
                 f"{self.source}: expected a model for {', '.join(others)} or {last}, for "
-                f"--evaluate, found {task.kind if task else 'no known task'}; see --task"
+                f"--evaluate, found {task.kind if task else 'no known task'}; see run --task"
             )
         self._comparison(kind, classes).check()
 
@@ -119,7 +120,7 @@ class _Classes(_Texts):
             some = f"such as '{labels[0]}'" if labels else "which it has not"
             raise InputError(
                 f"{self.source}: expected labels of the model, {some}, or numbers below {count}, "
-                f"found '{missing[0]}'; name the labels with --labels"
+                f"found '{missing[0]}'; {LIST_LABELS}"
             )
         return {name: known[plain(name)] for name in names}
 

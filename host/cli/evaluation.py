@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.cli.classes import Class
 
+LIST_LABELS = "list the labels in MODEL.txt next to the model, or with run --labels"
 _SHOWN = 3  # names of files in an error
 
 

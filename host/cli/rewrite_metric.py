@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import BOXES, POSE
+from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.cli.evaluate import read_truth
 from edgekit.host.cli.evaluate_named import COMPARISONS
 from edgekit.host.cli.evaluation import Evaluation
 from edgekit.host.cli.graph_session import graph_session
+from edgekit.host.cli.progress import working
 from edgekit.host.cli.run_job import RunJob
 from edgekit.host.compiler.inputs import InputOptions, ModelNotes, input_files
 from edgekit.host.compiler.ir.types import Graph
@@ -48,12 +50,15 @@ class TaskMetric:
     def compare(self, before: Graph, after: Graph) -> Metric:
         """Runs both graphs, of which `after` has the inputs and outputs of `before`. Raises
         InputError if its outputs are no longer those that the task expects."""
-        was = _evaluation(self.model, self.job, before)
-        try:
-            renamed = replace(after, output_names=before.output_names)
-            now = _evaluation(self.model, replace(self.job, quiet=True), renamed)
-        except InputError as error:
-            raise InputError(f"--evaluate: the written model gives no results: {error}") from None
+        with working(f"evaluating {self.model.name} before and after"):
+            was = _evaluation(self.model, self.job, before)
+            try:
+                renamed = replace(after, output_names=before.output_names)
+                now = _evaluation(self.model, replace(self.job, quiet=True), renamed)
+            except (InputError, DeviceInputError) as error:
+                raise InputError(
+                    f"--evaluate: the written model gives no results: {error}"
+                ) from None
         first, second = (None if math.isnan(each.value) else each.value for each in (was, now))
         return Metric(was.name, first, second, len(self.job.files))
 
