@@ -156,7 +156,7 @@ def test_compile_options_come_back(tmp_path: Path) -> None:
     assert again.samples is not None and again.samples.resolve() == options.samples
     assert options_document(again, folder) == document
     assert options_document(CompileOptions(), folder) == {}
-    for bad in ({"colour": 1}, {"weights": "int3"}, {"samples": 5}, {"group_size": 7}):
+    for bad in ({"colour": 1}, {"weights": "int5"}, {"samples": 5}, {"group_size": 7}):
         with pytest.raises(InputError, match=r"expected|found"):
             options_of(bad, folder)
 
