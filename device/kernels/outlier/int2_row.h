@@ -84,13 +84,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
             }
         }
     }
-    EK_UNROLL
-    for (int j = 0; j < nv; j++) {
-        const vi_short *of = s + j * EK_VL;
-        to[j] = vi_sum4(vi_of_short(of[0]), vi_of_short(of[1]), vi_of_short(of[2]),
-                        vi_of_short(of[3])) -
-                vi_splat(2 * sum);
-    }
+    sum_columns(nv, s, 2 * sum, to);
 }
 #endif
 #endif
