@@ -82,19 +82,6 @@ def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
     _check(graph, board, table, virtual_board, tmp_path)
 
 
-def test_stored_weights_in_parts(virtual_board, tmp_path):
-    """They exceed the cache; the last part is smaller, and its last panel is narrow."""
-    rng, board = np.random.default_rng(3), load_board("a76")
-    weights = constant(rng.standard_normal((76, 3, 3, _MOST)).astype(np.float32))
-    op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
-    graph = graph_of([Case(op, (tensor((1, 13, 18, _MOST)), weights))])
-    table = KnowledgeBase((board.platform,))
-    (step,) = lower(graph, board, table, threads=1).lowered.steps
-    ranges = [(call.fields["first"], call.fields["last"]) for call in step.calls]
-    assert len(ranges) > 1 and ranges[-1][1] == 76
-    _check(graph, board, table, virtual_board, tmp_path, threads=1)
-
-
 @pytest.mark.parametrize("core", few_or_all(["a53", "a55", "a76"], ["a53", "a55"]))
 def test_groups_of_tiles_share_panels(virtual_board, tmp_path, core):
     """Of weights that exceed a cache. The last group is small, the last tiles cross the border, and

@@ -189,6 +189,9 @@ class KeptWeights:
     parts: int
 
 
+STORED = KeptWeights("stored", 1)  # parts would only transform the tiles again
+
+
 @dataclass(frozen=True)
 class Lowered:
     """A graph as kernel calls, before memory is placed.

@@ -394,7 +394,7 @@ def _winograd_candidates(
     fitting = [tile for tile in known if has_room(tile, c, form.dtype)]
     for tile in fitting:
         work = Transformed(tiles, c, oc, vl, tile)
-        waits, _ = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads).stored()
-        cost = work.cost(threads) / _GAIN + waits
+        weights = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads)
+        cost = work.cost(threads) / _GAIN + weights.cost_of_stored()
         method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
         yield MethodCost(method, cost, threads > 1 or tile == fitting[0])

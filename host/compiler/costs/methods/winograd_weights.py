@@ -1,8 +1,8 @@
 """What transformed weights cost: stored in the file, or made by each inference, in several parts.
 
-All tiles of an image are multiplied by one part after the other, so that a part may stay cached
-while groups of tiles read it; each part transforms the tiles again. Fitted to simulated time
-of f32 layers of 64 to 256 channels on A53, A55, A72 and A76.
+All tiles of an image are multiplied by one part after the other, so that the arena holds one part
+at a time; each part transforms the tiles again. Fitted to simulated time of f32 layers of 64 to 256
+channels on A53, A55, A72 and A76.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _CACHED = 3, 4  # the part of the last-level cache that weights and tiles may fi
 _LINE_VECTORS = 4
 _HIDDEN = 2  # a line is read in time if its predecessor's products take this many times as long
 _WAITED = 0.75  # the part of other lines' time that one thread waits on cores in order
+_AGAIN = 3.0  # times the cost of transforming tiles whose lines have left the first-level cache
+_SHARED = 0.5  # the part of weights that one thread waits for if groups of tiles share panels
 _MISSED = 3.5  # in-order cores wait for one of so many lines of tiles that left the cache
 _PRODUCTS = 1.7, 1.2  # vector operations per cycle of products / `reached`; in order, out of order
 _USUAL_SPEED = 1.0  # vector operations per nanosecond, of cores without a model of time
@@ -61,13 +63,15 @@ class WinogradWeights:
         """The numbers of parts to consider."""
         return range(1, min(_MOST_PARTS, self.work.panels) + 1)
 
-    def stored(self) -> tuple[float, int]:
-        """The cost of waiting for stored weights and of transforming tiles again, in the parts that
-        minimize it."""
-        return min((self._cost_of_stored(n), n) for n in self.possible)
+    def cost_of_stored(self) -> float:
+        """The cost of waiting for stored weights, which are used in one part."""
+        first = self._cost_of_reading(self.bytes)
+        if self.dtype == "f16" and self.threads == 1:
+            first = cost_of_new_weights(self.bytes, self.board)
+        return first + self._cost_of_parts(1)
 
     def cost_of_made(self, parts: int) -> float:
-        """The same for weights that are made."""
+        """The same for weights that are made, and of transforming tiles again for each part."""
         work = self.work
         first = self._cost_of_reading(self.own) if self.threads == 1 else 0.0
         return first + making_cost(work.c, work.oc, work.vl) + self._cost_of_parts(parts)
@@ -76,12 +80,6 @@ class WinogradWeights:
         """The time that `cost` takes on one core."""
         core = timed_core(self.board)
         return cost / (1e3 * (_speed(core) if core else _USUAL_SPEED))
-
-    def _cost_of_stored(self, parts: int) -> float:
-        first = self._cost_of_reading(self.bytes)
-        if self.dtype == "f16" and self.threads == 1:
-            first = cost_of_new_weights(self.bytes, self.board)
-        return first + self._cost_of_parts(parts)
 
     def _channels(self, parts: int) -> int:
         """Channels of y of the largest part."""
@@ -95,7 +93,7 @@ class WinogradWeights:
         whole, rest = divmod(work.oc, self._channels(parts))
         some = replace(work, oc=self._channels(parts)).cost(threads) * whole
         last = replace(work, oc=rest).cost(threads) if rest else 0.0
-        again = some + last - work.cost(threads)
+        again = _AGAIN * (some + last - work.cost(threads))
         tiles = transformed_bytes(work.c, work.tile.mr, self.dtype)
         panel = transformed_bytes(work.c, work.tile.nv * work.vl, self.dtype)
         cache, (part, of) = last_cache(self.board), _CACHED
@@ -104,7 +102,8 @@ class WinogradWeights:
         if self.size(parts) + held <= cache * part // of:
             return again
         if work.groups > threads:  # else all threads read a panel at the same time
-            again += (self._readings(parts) - 1) * self._cost_of_reading(self.bytes)
+            waited = _SHARED if threads == 1 else 1.0
+            again += waited * (self._readings(parts) - 1) * self._cost_of_reading(self.bytes)
         if held and held + min(threads * panel, self.size(parts)) > cache:
             again += self._cost_of_tiles((work.panels - 1) * work.groups * tiles)
         return again

@@ -22,10 +22,8 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of, residual_of
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
-from edgekit.host.compiler.lowering.plan import Field, KeptWeights, KernelCall, Value
+from edgekit.host.compiler.lowering.plan import STORED, Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
-
-_IN_ONE_PART = KeptWeights("stored", 1)
 
 
 def lower_winograd(
@@ -45,7 +43,7 @@ def lower_winograd(
     )
     _, _, _, c = window.x
     oc, nr = window.y[3], tile.nv * vl
-    kept = ctx.transformed.get(node.name, _IN_ONE_PART)
+    kept = ctx.transformed.get(node.name, STORED)
     step = math.ceil(math.ceil(oc / nr) / kept.parts) * nr
     making = _Making(ctx, node, weights, nr, step) if kept.kept == "made" else None
     low, high = activation.bounds

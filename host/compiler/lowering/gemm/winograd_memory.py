@@ -31,7 +31,7 @@ from edgekit.host.compiler.lowering.gemm.prefetch import bytes_per_run
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
 from edgekit.host.compiler.lowering.methods import tile_of
 from edgekit.host.compiler.lowering.narrow import narrow_bytes
-from edgekit.host.compiler.lowering.plan import KeptWeights
+from edgekit.host.compiler.lowering.plan import STORED, KeptWeights
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.kb.targets.board import BoardProfile, last_cache
@@ -74,7 +74,7 @@ def keep_transformed(ctx: Context, spending: Spending, time_us: float) -> Mappin
     layers = {layer.name: layer for layer in found if layer is not None}
     halves = [x for x in layers.values() if x.weights.dtype == "f16"]
     floats = [x for x in layers.values() if x.weights.dtype == "f32"]
-    kept = {layer.name: _stored(layer) for layer in halves}
+    kept = {layer.name: STORED for layer in halves}
     if floats:
         spent = sum(layer.more for layer in halves)
         little = allowance(graph, ctx.board, "little") - spent
@@ -195,7 +195,7 @@ def _made(graph: Graph, layers: Sequence[Layer]) -> dict[str, list[_Made]]:
     every = {}
     for layer in layers:
         free, weights = live.peak - live.bytes_at(index[layer.name]), layer.weights
-        stored = weights.stored()[0] + _cost_of_evicted(graph, weights)
+        stored = weights.cost_of_stored() + _cost_of_evicted(graph, weights)
         every[layer.name] = [
             _Made(
                 max(weights.size(parts) - free, 0),
@@ -218,12 +218,8 @@ def _fill(
     for layer in sorted(layers, key=lambda x: -further[x.name] / max(x.more, 1)):
         if further[layer.name] > 0 and spent + layer.more <= budgets[layer.name]:
             spent += max(layer.more, 0)
-            kept[layer.name], gains[layer.name] = _stored(layer), layer.gain
+            kept[layer.name], gains[layer.name] = STORED, layer.gain
     return sum(gains.values()), kept
-
-
-def _stored(layer: Layer) -> KeptWeights:
-    return KeptWeights("stored", layer.weights.stored()[1])
 
 
 def with_winograd(
