@@ -14,6 +14,7 @@ from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import calls_of
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
+from tests.support.half_graphs import check_half, in_half
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -49,15 +50,21 @@ def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits)
         np.testing.assert_array_equal(y, other)
 
 
-def test_convolutions_that_prefetch_for_others_compute_the_same(virtual_board, tmp_path):
-    graph = read_ahead_graph()
-    small = dataclasses.replace(load_board("rpi5"), l2_bytes=1 << 17, l3_bytes=0)
+@pytest.mark.parametrize("half", [False, True])
+def test_convolutions_that_prefetch_for_others_compute_the_same(virtual_board, tmp_path, half):
+    """Also where sums of f16 consist of those of runs."""
+    graph = in_half(read_ahead_graph()) if half else read_ahead_graph()
+    small = dataclasses.replace(load_board("rpi5"), l2_bytes=1 << (16 if half else 17), l3_bytes=0)
     calls = calls_of(c for step in lower(graph, small, threads=4).lowered.steps for c in step.calls)
-    assert ["ahead" in call.fields for call in calls] == [True, *[False] * 4]
+    products = [call for call in calls if "READ_AHEAD" in dict(call.kernel.macros)]
+    assert ["ahead" in call.fields for call in products] == [True, *[False] * 4]
+    assert half == all("LONG_SUMS" in dict(call.kernel.macros) for call in products)
     inputs = inputs_of(graph)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     folder = build(graph, small, tmp_path / "release", threads=4)
     one, four = (virtual_board("a76").run(folder, cases, tmp_path, n) for n in (1, 4))
-    check(graph, dict(zip(graph.outputs, (y[0] for y in four), strict=True)), inputs)
+    (check_half if half else check)(
+        graph, dict(zip(graph.outputs, (y[0] for y in four), strict=True)), inputs
+    )
     for y, other in zip(one, four, strict=True):
         np.testing.assert_array_equal(y, other)

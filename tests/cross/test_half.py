@@ -89,7 +89,7 @@ def test_products_of_programs_are_numpys(core, tmp_path):
         half_cases.check(products, made)
 
 
-def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
+def test_long_sums_of_f16_keep_growing(core, tmp_path):
     """2048 positive terms around 1: pure f16 sums would stop growing."""
     k, rng = 2048, np.random.default_rng(0)
     dense = constant(1 + rng.random((5, k)) / 8)
@@ -107,6 +107,28 @@ def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
     exact = dict(zip(graph.outputs, _exact(graph, inputs), strict=True))
     for name, want in exact.items():
         np.testing.assert_allclose(made[name], want, 0.01, err_msg=name)
+
+
+def test_f16_sums_of_runs_are_near_exact_ones(core, tmp_path):
+    """Hundreds of positive terms: in one f16 sum, they would lose four times as much."""
+    rng = np.random.default_rng(0)
+    layers = [
+        Case(op, (tensor(x), constant(rng.random(w))))
+        for op, x, w in (
+            (ops.FullyConnected(), (3, 509), (9, 509)),
+            (ops.FullyConnected(), (1, 161), (70, 161)),
+            (ops.Conv2D(), (1, 6, 7, 512), (17, 1, 1, 512)),
+            (ops.Conv2D((2, 1)), (1, 9, 5, 56), (33, 3, 3, 56)),
+            (ops.Conv2D((1, 1), (2, 2)), (1, 9, 8, 65), (5, 3, 3, 65)),
+        )
+    ]
+    graph = in_half(graph_of(layers))
+    inputs = {name: np.float16(np.abs(x)) for name, x in inputs_of(graph).items()}
+    inputs = {name: x.astype(np.float32) for name, x in inputs.items()}
+    made = _run(graph, inputs, core, tmp_path)
+    for name, want in zip(graph.outputs, _exact(graph, inputs), strict=True):
+        off = (made[name] - want) / want
+        assert np.sqrt(np.mean(off**2)) < 3 * _UNIT, name
 
 
 def test_cores_without_half_precision_multiply_by_weights_stored_in_it(virtual_board, tmp_path):

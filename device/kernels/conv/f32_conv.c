@@ -44,34 +44,32 @@ typedef ek_f32_conv_args conv_args;
 #include "rows.h"
 
 #ifdef LONG_SUMS
-typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* for a vector of f16 */
-
-/* Sums of a tile: runs of EK_HALF_SUMS products accumulate in f16, the runs in f32. */
+/* Sums of a tile: of runs of EK_HALF_RUN products, which are added up in f16, too. Each sum grows
+ * for a few steps only, so that little is rounded off. */
 EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const elem *w,
-                         vf acc[MR][NV]) {
-    sums_t total[MR][NV] = {0};
+                         const char *ahead, vf acc[MR][NV]) {
+    (void)ahead;
     for (long s = 0; s < rows->count; s++)
-        for (long from = 0; from < rows->length; from += EK_HALF_SUMS) {
+        for (long from = 0; from < rows->length; from += EK_HALF_RUN) {
             const elem *x[MR];
             vf some[MR][NV] = {0};
             EK_UNROLL
             for (int i = 0; i < mr; i++)
                 x[i] = rows->ptr[s * MR + i] + from;
-            w = f32_rows(mr, nv, 0, some, x, (f32_columns){w, nv * EK_VL, EK_VL},
-                         ek_min(EK_HALF_SUMS, rows->length - from));
+            f32_columns columns = {.at = w, .row = nv * EK_VL, .left = EK_VL};
+#ifdef READ_AHEAD
+            columns.ahead = ahead;
+            if (ahead)
+                ahead += F32_BYTES_AHEAD(ek_min(EK_HALF_RUN, rows->length - from));
+#endif
+            w = f32_rows(mr, nv, 0, some, x, columns, ek_min(EK_HALF_RUN, rows->length - from));
             EK_UNROLL
             for (int i = 0; i < mr; i++) {
                 EK_UNROLL
                 for (int j = 0; j < nv; j++)
-                    total[i][j] += vcast(some[i][j], sums_t);
+                    acc[i][j] += some[i][j];
             }
         }
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            acc[i][j] += vcast(total[i][j], vf);
-    }
 }
 #endif
 
@@ -122,14 +120,18 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
     else if (a->from)
         partial_sums(mr, nv, 0, 0, a, acc, pixel, channel, left);
 #endif
-#ifdef LONG_SUMS
-    long_sums(mr, nv, rows, w, acc);
-#else
 #ifdef READ_AHEAD
     const long step = F32_BYTES_AHEAD(rows->length);
     const long later = rows->ahead + channel / (NV * EK_VL) * rows->count * step;
     const int reads = mr == MR && nv == NV && later < a->ahead_bytes;
 #endif
+#ifdef LONG_SUMS
+#ifdef READ_AHEAD
+    long_sums(mr, nv, rows, w, reads ? (const char *)a->ahead + later : NULL, acc);
+#else
+    long_sums(mr, nv, rows, w, NULL, acc);
+#endif
+#else
     for (long s = 0; s < rows->count; s++) {
         const elem *x[MR];
         EK_UNROLL

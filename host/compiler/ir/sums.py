@@ -2,8 +2,8 @@
 
 Sums are computed in f64, which is exact for 8-bit operands and more accurate than f32 in any order.
 (Depthwise convolutions and pools add in f32 in TFLite's order: see there.) Sums of f16 are rounded
-to f16 after each product, as on boards (long sums consist of parts that are added in f32), and the
-bias is added last. f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
+to f16 after each product, as on boards (long sums consist of sums of runs), and the bias is added
+last. f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.runtime.kernel_facts import HALF_SUMS
+from edgekit.device.runtime.kernel_facts import HALF_RUN, HALF_SUMS
 from edgekit.host.compiler.ir.quantization import (
     I64,
     activation_range,
@@ -30,7 +30,7 @@ F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Rescale = Callable[[Array], I64]
 
-HALF_LONG = 512  # f16 sums with more products consist of parts of HALF_SUMS, added in f32
+HALF_LONG = 160  # f16 sums with more products consist of sums of HALF_RUN, added in f16
 _SPLIT = np.float32((1 << 13) + 1)  # splits f32's 24 bits into the upper 11 (f16) and lower 13
 _BLOCK = 1 << 15  # number of sums that stay in cache while products are added
 
@@ -121,12 +121,12 @@ def product(x: Array, weights: Array, dtype: DType) -> Array:
     """x @ weights, both of `dtype`."""
     if dtype is not DType.F16:
         return x @ weights
-    at_once = HALF_SUMS if len(weights) > HALF_LONG else max(len(weights), 1)
-    return half_rows(x.astype(np.float32), weights.astype(np.float32), at_once, np.add)
+    at_once = HALF_RUN if len(weights) > HALF_LONG else max(len(weights), 1)
+    return half_rows(x.astype(np.float32), weights.astype(np.float32), at_once)
 
 
-def half_rows(rows: F32, weights: F32, at_once: int, add: Callable[[F32, F32], F32]) -> F32:
-    """rows @ weights: `at_once` products at a time are summed in f16, and their sums by `add`."""
+def half_rows(rows: F32, weights: F32, at_once: int) -> F32:
+    """rows @ weights: `at_once` products at a time are summed in f16, and then their sums."""
     total = np.zeros((len(rows), weights.shape[1]), np.float32)
     step = max(_BLOCK // max(weights.shape[1], 1), 1)
     for top, first in itertools.product(range(0, len(rows), step), range(0, len(weights), at_once)):
@@ -136,7 +136,7 @@ def half_rows(rows: F32, weights: F32, at_once: int, add: Callable[[F32, F32], F
         for column, row in zip(rows[part, some].T, weights[some], strict=True):
             np.multiply(column[:, None], row, out=terms)
             add_half(summed, terms)
-        total[part] = add(total[part], summed)
+        add_half(total[part], summed)
     return total
 
 

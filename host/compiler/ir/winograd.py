@@ -75,10 +75,6 @@ def _round(x: Array) -> F32:
     return x.astype(np.float16).astype(np.float32)
 
 
-def _add(a: F32, b: F32) -> F32:
-    return _round(a + b)
-
-
 def _fma(a: F32, b: float, c: F32) -> F32:
     return _round(a * np.float32(np.float16(b)) + c)
 
@@ -111,7 +107,7 @@ def _products(x: F32, weights: F32) -> F32:
     """[6, 6, ..., c] by [6, 6, c, oc]."""
     c, oc = weights.shape[2:]
     points = zip(x.reshape(SIDE * SIDE, -1, c), weights.reshape(SIDE * SIDE, c, oc), strict=True)
-    total = [half_rows(rows, matrix, WINOGRAD_HALF_CHANNELS, _add) for rows, matrix in points]
+    total = [half_rows(rows, matrix, WINOGRAD_HALF_CHANNELS) for rows, matrix in points]
     return np.stack(total).reshape(*x.shape[:-1], oc)
 
 

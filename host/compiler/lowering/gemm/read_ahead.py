@@ -22,7 +22,7 @@ from edgekit.kb.targets.board import last_cache
 from edgekit.kb.targets.clusters import makes_whole_products, timed_core
 
 READ_AHEAD = "READ_AHEAD"  # a macro of conv/f32_conv.c, whose products prefetch
-_WITHOUT = ("K_BLOCK", "NARROW", "LONG_SUMS")  # macros of kernels whose products do not
+_WITHOUT = ("K_BLOCK", "NARROW")  # macros of kernels whose products do not
 # The part of the last-level cache that weights may fill before they are used: with half of it,
 # YOLO11n takes 1.02 of the time on four threads of an A76, because they evict what is used before.
 _HELD = 4
