@@ -11,6 +11,7 @@ from edgekit.host.compiler.golden.noise import terms_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.ir.views import view_sources
 from edgekit.host.compiler.transforms.passes.half import to_half
 
 UNIT = 2.0**-11  # unit roundoff of f16
@@ -22,11 +23,11 @@ HALF_FAMILIES = (
 
 
 def in_half(graph: Graph) -> Graph:
-    """Convert `graph` so that only conversions use f32."""
+    """Convert `graph` so that only conversions, and what only moves its inputs, use f32."""
     made = to_half(_of_floats(graph), conversion=0)
-    others = ("convert", "transpose")  # those of graph inputs stay f32
-    types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
-    assert types == {DType.F16}
+    moves = ("convert", "transpose")
+    computed = [n for n in made.nodes if not (n.op.kind in moves or view_sources(made.tensors, n))]
+    assert {made.tensors[n.outputs[0]].dtype for n in computed} == {DType.F16}
     return made
 
 
