@@ -20,7 +20,7 @@ from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 
 _TARGET = target_of(load_board("rpi4"))
-_SMALL, _LARGE = open_matrix("power:300:8"), open_matrix("banded:30000:3")
+_SMALL, _LARGE = "power:300:8", "banded:30000:3"
 Cycles = Callable[[BlockSettings, int], int]
 
 
@@ -39,15 +39,15 @@ class _Core:
         return [StoredForm(4, 1.5, 100, cost) for cost in costs]
 
 
-def _tuned(matrix: Csr, cycles: Cycles) -> SharedMatrix:
-    measurer = FormEstimator(_TARGET, _Core(cycles))
+def _tuned(name: str, cycles: Cycles) -> SharedMatrix:
+    measurer, matrix = FormEstimator(_TARGET, _Core(cycles)), open_matrix(name)
     return SharedMatrix(measurer, matrix, tune_matrix(measurer, _TARGET.board, "m", matrix))
 
 
 def test_the_search_finds_what_takes_less_simulated_time_and_runs_nothing_twice() -> None:
     core = _Core(lambda how, _: 1000 if how.index_bytes == 2 else 1500)
     measurer = FormEstimator(_TARGET, core)
-    tuned = tune_matrix(measurer, _TARGET.board, "m", _SMALL)
+    tuned = tune_matrix(measurer, _TARGET.board, "m", open_matrix(_SMALL))
     assert tuned.row.settings == replace(tuned.rule, index_bytes=2)
     assert tuned.row.by_rule and tuned.row.ratio == pytest.approx(2 / 3, abs=1e-4)
     assert core.asked == tuned.tried + 1  # and the rule's
@@ -73,7 +73,7 @@ def test_settings_that_harm_a_matrix_of_the_same_key_are_not_shared() -> None:
 
 
 @pytest.mark.parametrize(("matrix", "kept"), [(_SMALL, True), (_LARGE, False)])
-def test_large_matrices_must_not_lose_on_several_threads(matrix: Csr, kept: bool) -> None:
+def test_large_matrices_must_not_lose_on_several_threads(matrix: str, kept: bool) -> None:
     """Small ones run on one thread, however many are asked for."""
 
     def cycles(how: BlockSettings, threads: int) -> int:
