@@ -97,11 +97,11 @@ def tiny(tiny_artifact: TinyArtifact, trusted: SigningKey) -> TinyBundle:
 
 
 @pytest.fixture(scope="session")
-def bytecode(
+def used_board(
     tmp_path_factory: pytest.TempPathFactory, trusted: SigningKey, tiny: TinyBundle
 ) -> Path:
-    """What a board keeps of the runtime's bytecode once it was deployed to and used."""
-    folder = tmp_path_factory.mktemp("bytecode")
+    """The directory of a board that the tiny model was deployed to and run on, for copies."""
+    folder = tmp_path_factory.mktemp("used")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEKIT_HOME", str(folder / "home"))
         store = Store(folder / "board")
@@ -110,7 +110,13 @@ def bytecode(
         device = Device(LocalTransport(store.root))
         device.deploy(tiny())
         device.run({"x": np.zeros(4, np.float32)})
-    return store.bytecode
+    return store.root
+
+
+@pytest.fixture(scope="session")
+def bytecode(used_board: Path) -> Path:
+    """What a board keeps of the runtime's bytecode once it was deployed to and used."""
+    return Store(used_board).bytecode
 
 
 @pytest.fixture
@@ -131,6 +137,13 @@ def board_root(
 def device(board_root: Path) -> Device:
     """This machine as a board, with nothing deployed."""
     return Device(LocalTransport(board_root))
+
+
+@pytest.fixture
+def tiny_device(used_board: Path, board_root: Path, device: Device) -> Device:
+    """This machine as a board that runs the tiny model: a copy, since deploying takes a second."""
+    shutil.copytree(used_board, board_root, symlinks=True, dirs_exist_ok=True)
+    return device
 
 
 Arrays = dict[str, Any]

@@ -41,8 +41,7 @@ CHANGES = 20
 
 
 @pytest.fixture
-def model(device: Device, tiny: TinyBundle, board_root: Path) -> Iterator[application.Model]:
-    device.deploy(tiny())
+def model(tiny_device: Device, board_root: Path) -> Iterator[application.Model]:
     with application.open(root=board_root) as opened:
         yield opened
 
@@ -241,9 +240,9 @@ def test_release_that_cannot_be_loaded_goes_back_while_the_old_one_runs(
 
 
 def test_a_library_of_another_model_is_not_kept_open(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    release, store = device.deploy(tiny()).release.id, Store(board_root)
+    release, store = tiny().manifest.id, Store(board_root)
     manifest = manifest_of(ReleaseFiles(store.releases / release))
     other = replace(manifest, memory=replace(manifest.memory, arena_bytes=128))
     descriptors = Path("/proc/self/fd")
@@ -255,9 +254,8 @@ def test_a_library_of_another_model_is_not_kept_open(
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_old_release_goes_first_where_memory_does_not_hold_two(
-    device: Device, tiny: TinyBundle, factor: Factor, board_root: Path, fits: bool
+    tiny_device: Device, factor: Factor, board_root: Path, fits: bool
 ) -> None:
-    device.deploy(tiny())
     held: list[Loaded] = []
     new = ""
 
@@ -272,7 +270,7 @@ def test_old_release_goes_first_where_memory_does_not_hold_two(
     store = Store(board_root)
     with application.Model(store, PlacementRequest(), 1, load_next=load_if_room) as model:
         held.append(model._require_loaded())
-        new = device.deploy(factor(3)).release.id
+        new = tiny_device.deploy(factor(3)).release.id
         factor_now = 3 if fits else 2
         np.testing.assert_array_equal(model.run({"x": X})["y"], factor_now * X + 1)
         assert (model.release == new) == fits

@@ -33,13 +33,13 @@ def batches(root: Path) -> list[Any]:
 
 @pytest.mark.slow
 def test_an_application_samples_each_release_that_it_runs(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    first = device.deploy(tiny()).release.id
+    first = tiny().manifest.id
     with application.open(root=board_root) as model:
         for _ in range(30):
             model.run({"x": X})
-        second = device.deploy(tiny('TINY_NAME="other"')).release.id
+        second = tiny_device.deploy(tiny('TINY_NAME="other"')).release.id
         for _ in range(25):
             np.testing.assert_array_equal(model.run({"x": X})["y"], 2 * X + 1)
     found = batches(board_root)
@@ -48,10 +48,7 @@ def test_an_application_samples_each_release_that_it_runs(
     assert all(row[3] > 0 for b in found for row in b["operators"])
 
 
-def test_each_of_several_threads_is_sampled(
-    device: Device, tiny: TinyBundle, board_root: Path
-) -> None:
-    device.deploy(tiny())
+def test_each_of_several_threads_is_sampled(tiny_device: Device, board_root: Path) -> None:
     gate = threading.Barrier(3)
     with application.open(root=board_root, parallel=3) as model:
 
@@ -68,10 +65,7 @@ def test_each_of_several_threads_is_sampled(
     assert sum(b["inferences"] for b in batches(board_root)) == 600
 
 
-def test_a_program_that_just_ends_leaves_its_samples(
-    device: Device, tiny: TinyBundle, board_root: Path
-) -> None:
-    device.deploy(tiny())
+def test_a_program_that_just_ends_leaves_its_samples(tiny_device: Device, board_root: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(board_root / 'current' / 'runtime.pyz')!r})\n"
         f"import edgekit_runtime\nmodel = edgekit_runtime.open(root={str(board_root)!r})\n"

@@ -68,14 +68,14 @@ def start(program: Path, board_root: Path) -> Iterator[Callable[..., Program]]:
 
 
 def test_program_follows_releases(
-    start: Callable[..., Program], device: Device, tiny: TinyBundle
+    start: Callable[..., Program], tiny_device: Device, tiny: TinyBundle
 ) -> None:
-    first = device.deploy(tiny()).release.id
+    first = tiny().manifest.id
     running = start("run", "run", "refresh")
     assert running.step() == f"{first} {RIGHT}"
-    second = device.deploy(tiny(OTHER)).release.id
+    second = tiny_device.deploy(tiny(OTHER)).release.id
     assert running.step() == f"{second} {RIGHT}"
-    device.rollback()
+    tiny_device.rollback()
     assert running.step() == "1"
 
 
@@ -93,19 +93,19 @@ def test_reported_failure_goes_back(
 
 
 def test_release_that_cannot_be_loaded_goes_back(
-    start: Callable[..., Program], device: Device, tiny: TinyBundle, board_root: Path
+    start: Callable[..., Program], tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    first = device.deploy(tiny()).release.id
+    first = tiny().manifest.id
     running = start("run", "refresh", "run")
     assert running.step() == f"{first} {RIGHT}"
-    second = device.deploy(tiny(OTHER)).release.id
+    second = tiny_device.deploy(tiny(OTHER)).release.id
     library = board_root / "releases" / second / "model.so"
     data = bytearray(library.read_bytes())
     data[-1] ^= 1
     library.write_bytes(data)
     assert running.step().startswith(f"-1 release {second} is damaged: model.so: expected it")
     assert running.step() == f"{first} {RIGHT}"
-    current = device.status().current
+    current = tiny_device.status().current
     assert current is not None
     assert current.id == first
 
@@ -157,13 +157,11 @@ def test_nothing_deployed_is_said(program: Path, board_root: Path) -> None:
 @pytest.mark.parametrize("kind", ["abstract", "file"])
 def test_program_gives_signs_of_life(
     start: Callable[..., Program],
-    device: Device,
-    tiny: TinyBundle,
+    tiny_device: Device,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     kind: str,
 ) -> None:
-    device.deploy(tiny())
     monkeypatch.chdir(tmp_path)  # socket paths have a length limit
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind("" if kind == "abstract" else "signs")

@@ -56,9 +56,9 @@ def batches(root: Path) -> list[Any]:
 
 
 def test_inferences_are_sampled_per_operator(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    release = device.deploy(tiny()).release.id
+    release = tiny().manifest.id
     run(program, board_root, *["run"] * 30)
     (found,) = batches(board_root)
     assert (found["inferences"], found["lost"], found["boot"] != "") == (30, 0, True)
@@ -77,9 +77,8 @@ def test_inferences_are_sampled_per_operator(
 
 
 def test_each_period_gives_a_batch_of_its_own(
-    device: Device, tiny: TinyBundle, board_root: Path, tmp_path: Path
+    tiny_device: Device, board_root: Path, tmp_path: Path
 ) -> None:
-    device.deploy(tiny())
     flags = ("-DEK_SAMPLES_PERIOD_NS=1000u", "-DEK_SAMPLES_BUDGET=1e9")
     run(compiled(tmp_path / "quick", *flags), board_root, *["run"] * 40)
     found = batches(board_root)
@@ -90,12 +89,12 @@ def test_each_period_gives_a_batch_of_its_own(
 
 
 def test_each_release_that_ran_is_reported_even_if_removed(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    first = device.deploy(tiny()).release.id
+    first = tiny().manifest.id
     run(program, board_root, *["run"] * 30)
     for name in ("second", "third"):
-        device.deploy(tiny(f'TINY_NAME="{name}"'))
+        tiny_device.deploy(tiny(f'TINY_NAME="{name}"'))
     assert first not in Store(board_root).installed()
     assert [b["subject"]["release"] for b in batches(board_root)] == [first]
 
@@ -110,18 +109,16 @@ def test_a_model_with_a_name_is_sampled_into_the_boards_spool(
 
 
 def test_nothing_is_sampled_where_sampling_is_off(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     Spool(board_root / "spool").switch("off")
     run(program, board_root, *["run"] * 30)
     assert batches(board_root) == []
 
 
 def test_what_waits_is_bounded_and_what_made_room_is_counted(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     folder = board_root / "spool" / "samples"
     folder.mkdir(parents=True)
     for number in range(1, 5):
@@ -138,9 +135,8 @@ def test_what_waits_is_bounded_and_what_made_room_is_counted(
 
 @pytest.mark.parametrize("damage", ["flipped", "torn", "foreign", "odd", "gone"])
 def test_damaged_samples_are_quarantined_and_counted(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path, damage: str
+    program: Path, tiny_device: Device, board_root: Path, damage: str
 ) -> None:
-    device.deploy(tiny())
     run(program, board_root, *["run"] * 30)
     (path,) = waiting(board_root / "spool" / "samples")
     data = bytearray(path.read_bytes())
@@ -165,9 +161,8 @@ def test_damaged_samples_are_quarantined_and_counted(
 
 
 def test_samples_that_a_kill_left_twice_are_one_batch(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     run(program, board_root, *["run"] * 30)
     (path,) = waiting(board_root / "spool" / "samples")
     data = path.read_bytes()
@@ -177,9 +172,9 @@ def test_samples_that_a_kill_left_twice_are_one_batch(
 
 
 def test_a_full_disk_stops_no_inference(
-    program: Path, device: Device, tiny: TinyBundle, board_root: Path
+    program: Path, tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    release = device.deploy(tiny()).release.id
+    release = tiny().manifest.id
     (board_root / "spool" / "samples" / ".new").mkdir(parents=True)  # blocks all writes
     assert run(program, board_root, *["run"] * 30) == [f"{release} 3 5 7 9"] * 30
     assert batches(board_root) == []

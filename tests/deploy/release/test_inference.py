@@ -84,38 +84,32 @@ def test_bad_inputs_are_reported_and_the_session_continues(
         np.testing.assert_array_equal(outputs["y"], 2 * X + 2)  # its first run
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float16, np.int64, np.int8, ">f4", ">i2"])
-def test_types_that_hold_the_same_values_are_converted(
-    device: Device, tiny: TinyBundle, kind: str
-) -> None:
-    device.deploy(tiny())
-    outputs, _ = device.run({"x": X.astype(kind)})
-    np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
+def test_types_that_hold_the_same_values_are_converted(tiny_device: Device) -> None:
+    with tiny_device.open() as session:
+        for kind in (np.float64, np.float16, np.int64, np.int8, ">f4", ">i2"):
+            outputs, _ = session.run({"x": X.astype(kind)})
+            np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 
 
-def test_a_killed_process_is_one_clear_line(
-    device: Device, tiny: TinyBundle, tmp_path: Path
-) -> None:
-    device.deploy(tiny())
-    with device.open() as session:
+def test_a_killed_process_is_one_clear_line(tiny_device: Device, tmp_path: Path) -> None:
+    with tiny_device.open() as session:
         os.kill(served_by(tmp_path / "board")[0], signal.SIGKILL)
         with pytest.raises(UnreachableError, match="found it killed by SIGKILL; open another"):
             session.run({"x": X})
         with pytest.raises(InputError, match="found it closed; open another"):
             session.run({"x": X})
-    device.run({"x": X})
+    tiny_device.run({"x": X})
 
 
 def test_a_model_that_crashes_is_one_clear_line(
-    device: Device, tiny: TinyBundle, tmp_path: Path
+    tiny_device: Device, tiny: TinyBundle, tmp_path: Path
 ) -> None:
-    device.deploy(tiny())
     crashing = dict(tiny("TINY_CRASH").files)["model.so"]
     library = next((tmp_path / "board" / "releases").glob("*/model.so"))
     library.chmod(0o600)
     library.write_bytes(crashing)
     with pytest.raises((UnreachableError, TransferError)):
-        device.run({"x": X})
+        tiny_device.run({"x": X})
 
 
 def test_what_a_model_prints_does_not_disturb(device: Device, tiny: TinyBundle) -> None:
@@ -126,15 +120,17 @@ def test_what_a_model_prints_does_not_disturb(device: Device, tiny: TinyBundle) 
     np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 
 
-def test_a_session_keeps_its_release_and_tells_of_another(device: Device, tiny: TinyBundle) -> None:
-    first = device.deploy(tiny()).release.id
-    with device.open() as session:
+def test_a_session_keeps_its_release_and_tells_of_another(
+    tiny_device: Device, tiny: TinyBundle
+) -> None:
+    first = tiny().manifest.id
+    with tiny_device.open() as session:
         session.run({"x": X})
         assert session.replaced_by is None
-        second = device.deploy(tiny('TINY_NAME="other"')).release.id
+        second = tiny_device.deploy(tiny('TINY_NAME="other"')).release.id
         _, timings = session.run({"x": X})
         assert (timings.release, session.replaced_by) == (first, second)
-        device.rollback()
+        tiny_device.rollback()
         session.run({"x": X})
         assert session.replaced_by is None
 

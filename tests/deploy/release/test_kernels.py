@@ -282,9 +282,8 @@ def test_kernels_are_no_model(kernels: Device, board_root: Path) -> None:
 
 
 def test_the_runtime_of_a_model_says_where_the_products_are(
-    device: Device, tiny: Callable[..., Bundle], board_root: Path
+    tiny_device: Device, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     assert "edgekit deploy --kernels" in run(board_root / "current" / "runtime.pyz").stderr
 
 

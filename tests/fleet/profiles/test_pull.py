@@ -58,53 +58,46 @@ def count(store: ProfileStore, what: str) -> int:
 
 @pytest.mark.slow
 def test_a_session_is_sampled_and_its_profile_comes_home_once(
-    device: Device, tiny: TinyBundle, store: ProfileStore, tmp_path: Path
+    tiny_device: Device, tiny: TinyBundle, store: ProfileStore, tmp_path: Path
 ) -> None:
-    release = device.deploy(tiny()).release.id
-    assert pull(device, store).stored.new == 0
-    infer(device, 30)
-    assert pull(device, store).stored.new == 1
-    assert pull(device, store).stored == pull(device, store).stored
+    release = tiny().manifest.id
+    assert pull(tiny_device, store).stored.new == 0
+    infer(tiny_device, 30)
+    assert pull(tiny_device, store).stored.new == 1
+    assert pull(tiny_device, store).stored == pull(tiny_device, store).stored
     rows = query(store, "SELECT release, name, op, samples > 0 FROM operators ORDER BY position", 9)
     assert rows.rows == ((release, "twice", "Mul", True), (release, "plus", "Add", True))
     assert count(store, "sum(inferences) FROM batches") == 30
     assert list((tmp_path / "board" / "spool").glob("*.batch")) == []
 
 
-def test_a_single_inference_leaves_nothing(
-    device: Device, tiny: TinyBundle, tmp_path: Path
-) -> None:
-    device.deploy(tiny())
-    device.run({"x": X})
+def test_a_single_inference_leaves_nothing(tiny_device: Device, tmp_path: Path) -> None:
+    tiny_device.run({"x": X})
     assert not (tmp_path / "board" / "spool").exists()
 
 
-def test_sampling_is_off_with_one_line(
-    device: Device, tiny: TinyBundle, store: ProfileStore
-) -> None:
-    device.deploy(tiny())
-    switch(device, "off")
-    infer(device, 5)
-    found = pull(device, store)
+def test_sampling_is_off_with_one_line(tiny_device: Device, store: ProfileStore) -> None:
+    switch(tiny_device, "off")
+    infer(tiny_device, 5)
+    found = pull(tiny_device, store)
     assert (found.on, found.stored.new) == (False, 0)
-    switch(device, "on")
-    infer(device, 5)
-    assert pull(device, store).stored.new == 1
+    switch(tiny_device, "on")
+    infer(tiny_device, 5)
+    assert pull(tiny_device, store).stored.new == 1
 
 
 @pytest.mark.slow
 def test_models_side_by_side_share_a_spool_and_temporary_ones_leave_none(
-    device: Device, tiny: TinyBundle, store: ProfileStore
+    tiny_device: Device, tiny: TinyBundle, store: ProfileStore
 ) -> None:
-    device.deploy(tiny())
-    named = device.named("second")
+    named = tiny_device.named("second")
     named.deploy(tiny('TINY_NAME="second"'))
-    infer(device, 5)
+    infer(tiny_device, 5)
     infer(named, 5)
-    with device.temporary() as temporary:
+    with tiny_device.temporary() as temporary:
         temporary.deploy(tiny())
         infer(temporary, 5)
-    pull(device, store)
+    pull(tiny_device, store)
     assert query(store, "SELECT model FROM batches ORDER BY model", 9).rows == (
         ("second",),
         ("tiny",),
