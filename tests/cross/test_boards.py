@@ -14,12 +14,16 @@ import pytest
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.exporters.tflite.writer import write_tflite
+from edgekit.host.compiler.ir import ops
 from edgekit.host.lab.bench.process import Worker
 from edgekit.host.lab.zoo.cases import make_cases
 from edgekit.host.lab.zoo.models import compile_release, extended_zoo
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, RVV
+from tests.support.kernel_runs import build
 from tests.support.nna_model import attention_graph, tiny_graph
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import graph_of
 from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
@@ -154,7 +158,8 @@ def test_all_models_compute_the_same_as_here(model, board, virtual_board, tmp_pa
 def test_a_cpu_without_a_needed_feature_is_refused(
     board, lesser_cpu, feature, virtual_board, tmp_path
 ):
-    library = compile_release(_MODELS / "okay_nabu.tflite", board, tmp_path) / "model.so"
+    graph = graph_of([Case(ops.Abs(), (tensor((3,)),))])
+    library = build(graph, load_board(board), tmp_path / "release") / "model.so"
     refused = virtual_board(board, lesser_cpu).execute(str(library))
     assert (refused.returncode, refused.stdout.strip()) == (3, feature)
     assert virtual_board(board).execute(str(library)).returncode == 0
