@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -96,6 +97,32 @@ def face_model() -> Path:
     return ROOT / "models" / "face_detection_short_range.tflite"
 
 
+@pytest.fixture(scope="module")
+def kept_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of the home in which the first test of a module deployed."""
+    return tmp_path_factory.mktemp("kept") / "home"
+
+
+@pytest.fixture
+def deploy_once(home: Path, kept_home: Path) -> Callable[[Callable[[], None]], Path]:
+    """deploy_once(deploy): what `deploy` leaves in an empty home; returns the root of `local`.
+
+    Only the first test of a module deploys; the others copy its home. A fixture's `deploy` is
+    always the same.
+    """
+
+    def fill(deploy: Callable[[], None]) -> Path:
+        here = home.parent / "home"
+        if kept_home.exists():
+            shutil.copytree(kept_home, here, symlinks=True, dirs_exist_ok=True)
+        else:
+            deploy()
+            shutil.copytree(here, kept_home, symlinks=True, ignore=shutil.ignore_patterns("cache"))
+        return here / "boards" / "local"
+
+    return fill
+
+
 @pytest.fixture
 def bare_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A board without systemd or cron, so that tests never touch this user's."""
@@ -103,11 +130,14 @@ def bare_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
+def deployed(edgekit: Any, home: Path, tiny: Any, deploy_once: Any) -> Iterator[Path]:
     """The folder of a board running the tiny model; its application is stopped at teardown."""
-    sign_bundle(tiny()).write(home / "tiny.ekb")
-    assert edgekit("deploy", home / "tiny.ekb").code == 0
-    yield home.parent / "home" / "boards" / "local"
+
+    def deploy() -> None:
+        sign_bundle(tiny()).write(home / "tiny.ekb")
+        assert edgekit("deploy", home / "tiny.ekb").code == 0
+
+    yield deploy_once(deploy)
     edgekit("app", "stop")
 
 

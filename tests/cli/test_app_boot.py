@@ -12,6 +12,7 @@ import pytest
 
 from edgekit.device.runtime.agent.app_folder import AppFolder
 from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import sign_bundle
 from tests.support.applications import write_application as write
 from tests.support.init_systems import board_with
 from tests.support.patience import until
@@ -80,9 +81,10 @@ def test_cron_starts_a_supervisor_again_that_was_killed(
 
 
 def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
-    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
+    edgekit: Any, home: Path, deployed: Path, tiny: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     board_with(tmp_path / "board", monkeypatch, cron=True)
+    sign_bundle(tiny()).write(home / "tiny.ekb")
     edgekit("deploy", home / "tiny.ekb", "--name", "one")
     install = ("app", "install", write(home / "once", "print('done')"), "--name", "one", "--json")
     assert edgekit(*install).document["boot"] == "cron"
@@ -95,7 +97,7 @@ def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
 
 @pytest.mark.parametrize("who", ["systemd", pytest.param("cron", marks=pytest.mark.exhaustive)])
 def test_the_supervisor_ends_with_its_application_and_comes_back_with_it(
-    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
+    edgekit: Any, home: Path, deployed: Path, tiny: Any, tmp_path: Path, monkeypatch: Any, who: str
 ) -> None:
     board = board_with(
         tmp_path / "board", monkeypatch, systemd=who == "systemd", cron=who == "cron"
@@ -105,6 +107,7 @@ def test_the_supervisor_ends_with_its_application_and_comes_back_with_it(
     assert edgekit("app", "install", write(home / "idle", idle)).code == 0
     first = folder.supervisor()
     assert first is not None
+    sign_bundle(tiny()).write(home / "tiny.ekb")
     assert edgekit("deploy", home / "tiny.ekb", "--no-application").code == 0
     until(lambda: not first.lives())
     assert not units(board) and (who == "systemd" or (board / "table").read_text() == "")

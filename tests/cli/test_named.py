@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,17 @@ import pytest
 from edgekit.host.deploy.bundle import sign_bundle
 
 
-@pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Path of the deployed home, created by the first test and copied by the others."""
-    return tmp_path_factory.mktemp("deployed") / "home"
-
-
 @pytest.fixture
-def wake(edgekit: Any, home: Path, tiny: Any, deployed: Path) -> Path:
+def wake(edgekit: Any, home: Path, tiny: Any, deploy_once: Any) -> Path:
     """Deploys the tiny model and another one as `wake`; returns the folder of `wake`."""
-    here = home.parent / "home"
-    if deployed.exists():
-        shutil.copytree(deployed, here, symlinks=True, dirs_exist_ok=True)
-    else:
+
+    def deploy() -> None:
         for options, more in (((), ()), (('TINY_NAME="other"',), ("--name", "wake"))):
             file = home / "bundle.ekb"
             sign_bundle(tiny(*options)).write(file)
             assert edgekit("deploy", file, *more).code == 0
-        shutil.copytree(here, deployed, symlinks=True, ignore=shutil.ignore_patterns("cache"))
-    return here / "boards" / "local" / "named" / "wake"
+
+    return Path(deploy_once(deploy) / "named" / "wake")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ from tests.support.toolchains import program_compiler
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home in which the first test deployed the model; the others copy it."""
-    return tmp_path_factory.mktemp("deployed") / "home"
-
-
 @pytest.fixture
 def model(home: Path) -> Path:
     path = home / "codec.tflite"
@@ -37,17 +30,15 @@ def model(home: Path) -> Path:
 
 
 @pytest.fixture
-def board(edgekit: Any, home: Path, model: Path, kept: Path) -> Path:
+def board(edgekit: Any, model: Path, deploy_once: Any) -> Path:
     """The root of the board `local`, on which all signatures are deployed."""
-    here = home.parent / "home"
-    if kept.exists():
-        shutil.copytree(kept, here, symlinks=True, dirs_exist_ok=True)
-    else:
+
+    def deploy() -> None:
         done = edgekit("deploy", model)
         assert done.code == 0
         assert "signatures encode, decode, step; --signature compiles some of them" in done.err
-        shutil.copytree(here, kept, symlinks=True, ignore=shutil.ignore_patterns("cache"))
-    return here / "boards" / "local"
+
+    return Path(deploy_once(deploy))
 
 
 def _close(found: Any, name: str, inputs: Any) -> None:

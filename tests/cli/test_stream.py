@@ -26,11 +26,17 @@ COUNTED = 2 * FRAMES + 1 + np.array([[1], [2], [3]], np.float32)  # the model ad
 
 
 @pytest.fixture(autouse=True)
-def counting(edgekit: Any, home: Path, tiny_artifact: Callable[..., Artifact]) -> Path:
+def counting(
+    edgekit: Any, home: Path, tiny_artifact: Callable[..., Artifact], deploy_once: Any
+) -> Path:
     """Deploys y = 2x + 1 + the number of runs so far; returns the file of frames."""
-    bundle = sign_bundle(build_bundle(tiny_artifact("TINY_STATE"), load_board("local")))
-    bundle.write(home / "counting.ekb")
-    assert edgekit("deploy", home / "counting.ekb").code == 0
+
+    def deploy() -> None:
+        bundle = sign_bundle(build_bundle(tiny_artifact("TINY_STATE"), load_board("local")))
+        bundle.write(home / "counting.ekb")
+        assert edgekit("deploy", home / "counting.ekb").code == 0
+
+    deploy_once(deploy)
     (home / "frames.bin").write_bytes(FRAMES.tobytes())
     return home / "frames.bin"
 
