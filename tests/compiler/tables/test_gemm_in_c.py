@@ -27,7 +27,6 @@ from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, GemmShape, Sequ
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board, load_profile
 from tests.support.places import few_or_all
 
-OpenLibrary = Callable[[BoardProfile], GemmLibrary]
 _CORE = load_board("local").platform
 _DTYPES = st.sampled_from(["f32", "s8", "u8"])
 _THREADS = st.integers(1, 4)
