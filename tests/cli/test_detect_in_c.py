@@ -12,13 +12,11 @@ from PIL import Image
 
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.device.runtime.errors import InputError
-from edgekit.host.compiler.toolchain.application import write_application
-from edgekit.kb.targets.board import load_board
+from tests.support.c_application import build_program
 from tests.support.detectors import built, detector, instances, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
 from tests.support.rotated import rotated
-from tests.support.toolchains import program_compiler
 
 _SIZE = (64, 96)
 _PROGRAM = """
@@ -91,12 +89,8 @@ int main(int count, char **argument) {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("program")
-    write_application(folder, load_board("local"))
     (folder / "p.c").write_text(_PROGRAM)
-    command = [*program_compiler(), str(folder / "p.c"), f"-I{folder}", f"-L{folder}"]
-    command += ["-ledgekit-app", f"-Wl,-rpath,{folder}", "-o", str(folder / "program")]
-    subprocess.run(command, check=True)
-    return folder / "program"
+    return build_program(folder, folder / "p.c")
 
 
 def _lines(program: Path, board: Path, frame, most: int) -> list[str]:

@@ -10,14 +10,12 @@ import pytest
 
 from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
-from edgekit.host.compiler.toolchain.application import write_application
-from edgekit.kb.targets.board import load_board
 from tests.cli.test_hearing import _melody, _silero, _words
 from tests.cli.test_last_window import late_or_early
 from tests.cli.test_ocr import line_reader, stripes
 from tests.cli.test_transcribe import spoken, transcriber
+from tests.support.c_application import build_program
 from tests.support.detectors import detector
-from tests.support.toolchains import program_compiler
 
 _PROGRAM = """
 #include <stdio.h>
@@ -86,12 +84,8 @@ int main(int count, char **argument) {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("program")
-    write_application(folder, load_board("local"))
     (folder / "p.c").write_text(_PROGRAM)
-    command = [*program_compiler(), str(folder / "p.c"), f"-I{folder}", f"-L{folder}"]
-    command += ["-ledgekit-app", f"-Wl,-rpath,{folder}", "-o", str(folder / "program")]
-    subprocess.run(command, check=True)
-    return folder / "program"
+    return build_program(folder, folder / "p.c")
 
 
 @pytest.fixture

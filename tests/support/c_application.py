@@ -14,10 +14,10 @@ RIGHT = "3 5 7 9"
 """What it prints for the model of `tiny_bundle`."""
 
 
-def build_program(folder: Path) -> Path:
-    """tests/device/application.c, linked with the library as a user would."""
+def build_program(folder: Path, source: Path = SOURCES / "application.c") -> Path:
+    """`source`, linked with the library as a user would."""
     write_application(folder, load_board("local"))
-    command = [*program_compiler(), str(SOURCES / "application.c"), "-I", str(folder)]
+    command = [*program_compiler(), str(source), "-I", str(folder)]
     command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
     subprocess.run([*command, "-o", str(folder / "program")], check=True)
     return folder / "program"

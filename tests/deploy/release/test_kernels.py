@@ -23,7 +23,6 @@ from edgekit.device.runtime.agent.kernels import GEMM_TABLE
 from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.compiler.tables.gemm import table_of
-from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 from edgekit.host.deploy.api import Device, compile_model
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
@@ -33,6 +32,7 @@ from edgekit.host.deploy.release.application import read_application, unsigned_w
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.host.fleet.profiles.batch import decode_batch
 from edgekit.kb.targets.board import load_board
+from tests.support.c_application import build_program
 from tests.support.onnx_models import model, node, save, value
 from tests.support.product_cases import check_nna, check_products, operands
 from tests.support.toolchains import program_compiler
@@ -183,11 +183,7 @@ def test_kernels_and_models_of_a_program_in_c_share_threads(
 def test_a_release_without_kernels_is_named_to_programs_in_c(
     device: Device, tiny: Callable[..., Bundle], board_root: Path, tmp_path: Path
 ) -> None:
-    write_application(tmp_path, load_board("local"))
-    program = tmp_path / "program"
-    command = [*program_compiler(), str(_C_PROGRAM), f"-I{tmp_path}", f"-L{tmp_path}"]
-    command += ["-ledgekit-app", f"-Wl,-rpath,{tmp_path}", "-o", str(program)]
-    subprocess.run(command, check=True)
+    program = build_program(tmp_path, _C_PROGRAM)
     for said in ("expected deployed kernels in ", "expected kernels, found a model; deploy them: "):
         done = subprocess.run([program, board_root], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.count("\n")) == (3, 1)
