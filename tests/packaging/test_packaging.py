@@ -69,9 +69,12 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", checkout, tmp_path_factory.mktemp("sdist"))
+
+
+def bare_python(folder: Path) -> Path:
     """A fresh environment that sees this one's dependencies, but not its editable edgekit."""
-    folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = (folder / "lib").glob("python*/site-packages")
     # A .pth file adds a folder, but not what .pth files in that folder add.
@@ -82,46 +85,49 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def install(python: Path, *what: str | Path) -> None:
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
     offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
-    run(*pip, *offline, "--force-reinstall", *what, cwd=ROOT)
+    run(*pip, *offline, "--no-compile", *what, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel."""
+    python = bare_python(tmp_path_factory.mktemp("installed"))
+    install(python, wheel)
+    return python
 
 
 def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
     assert packaged_files(wheel) == tracked_files()
 
 
-def test_wheel_from_sdist_is_the_same(checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    sdist = build("sdist", checkout, tmp_path / "sdist")
+def test_wheel_from_sdist_is_the_same(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     shutil.unpack_archive(sdist, tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
     rebuilt = build("wheel", source, tmp_path / "wheel")
     assert rebuilt.read_bytes() == wheel.read_bytes()
 
 
-def test_sdist_leaves_out_what_is_not_the_package(checkout: Path, tmp_path: Path) -> None:
-    sdist = build("sdist", checkout, tmp_path / "sdist")
+def test_sdist_leaves_out_what_is_not_the_package(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         tops = {Path(name).parts[1] for name in archive.getnames()}
     assert {"host", "device", "kb", "README.md", "LICENSE", "pyproject.toml"} <= tops
     assert tops.isdisjoint({"models", "tests", ".ci"})
 
 
-@pytest.mark.exhaustive
-def test_installed_wheel_imports(wheel: Path, bare_python: Path, tmp_path: Path) -> None:
-    install(bare_python, wheel)
-    place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)
+def test_installed_wheel_imports(installed: Path, tmp_path: Path) -> None:
+    place = run(installed, "-c", IMPORTS, cwd=tmp_path)
     assert "site-packages" in place
-    assert (bare_python.parent / "edgekit").exists()
+    assert (installed.parent / "edgekit").exists()
 
 
 def test_the_wheel_compiles_deploys_and_runs_a_model_without_the_checkout(
-    wheel: Path, bare_python: Path, tmp_path: Path
+    installed: Path, tmp_path: Path
 ) -> None:
-    install(bare_python, wheel)
     model = shutil.copy(ROOT / "models" / "okay_nabu.tflite", tmp_path)
     home = home_with_shared_cache(tmp_path / "home")
 
     def edgekit(*words: str | Path) -> str:
-        command = bare_python.parent / "edgekit"
+        command = installed.parent / "edgekit"
         return run(command, *words, cwd=tmp_path, EDGEKIT_HOME=str(home))
 
     edgekit("compile", model, "-o", "model.ekb")
@@ -133,28 +139,24 @@ def test_the_wheel_compiles_deploys_and_runs_a_model_without_the_checkout(
     assert (output.shape, output.dtype) == ((1, 1), np.uint8)
 
 
-def test_an_installed_wheel_says_how_to_install_an_extra(
-    wheel: Path, bare_python: Path, tmp_path: Path
-) -> None:
-    install(bare_python, wheel)
+def test_an_installed_wheel_says_how_to_install_an_extra(installed: Path, tmp_path: Path) -> None:
     program = (
         "from edgekit.host.common.paths import install_command; print(install_command('onnx'))"
     )
-    said = run(bare_python, "-c", program, cwd=tmp_path).strip()
-    assert said == f"{bare_python} -m pip install '{DISTRIBUTION}[onnx]'"
+    said = run(installed, "-c", program, cwd=tmp_path).strip()
+    assert said == f"{installed} -m pip install '{DISTRIBUTION}[onnx]'"
 
 
-def test_editable_install_imports_the_tree(
-    checkout: Path, bare_python: Path, tmp_path: Path
-) -> None:
+def test_editable_install_imports_the_tree(checkout: Path, tmp_path: Path) -> None:
     # Built in this environment, which has hatchling; a .pth file then points at the checkout.
     built = tmp_path / "editable"
     built.mkdir()
     program = f"import hatchling.build as b; b.build_editable({str(built)!r})"
     run(sys.executable, "-c", program, cwd=checkout)
     (editable,) = built.iterdir()
-    install(bare_python, editable)
-    place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)
+    python = bare_python(tmp_path / "bare")
+    install(python, editable)
+    place = run(python, "-c", IMPORTS, cwd=tmp_path)
     assert Path(place.strip()).resolve() == (checkout / "host" / "__init__.py").resolve()
 
 
