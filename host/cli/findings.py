@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.device.runtime.agent.dictation import Subtitle
 from edgekit.device.runtime.agent.fitting import Placed, Pose, poses_of
+from edgekit.device.runtime.agent.images import image_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.listening import Heard
 from edgekit.device.runtime.agent.pages import TextLine
 from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
-from edgekit.device.runtime.agent.task import INSTANCES, OBB, SEGMENT, TaskSpec
+from edgekit.device.runtime.agent.task import IMAGE, INSTANCES, OBB, SEGMENT, TaskSpec
 from edgekit.host.cli.boxes import draw
 from edgekit.host.cli.classes import Class
 from edgekit.host.cli.instances import run_lengths, tinted
 from edgekit.host.cli.results import Outputs
-from edgekit.host.cli.segments import overlay
+from edgekit.host.cli.segments import overlay, write_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -39,8 +40,8 @@ class Sound(NamedTuple):
 @dataclass(frozen=True)
 class FileResult:
     """Result for a file: `classes` of each run of a classifier; `poses` of a detector, which has
-    boxes without points, and `segments` (None for other models). `drawn` is the picture with what
-    was found, if it was written."""
+    boxes without points, and `segments` (None for other models). `image` is the size of a picture
+    that was made. `drawn` is the picture with what was found, if it was written."""
 
     file: Path
     latencies_ms: tuple[float, ...]
@@ -58,6 +59,7 @@ class FileResult:
     text: str | None = None
     spoken: Sound | None = None
     subtitles: tuple[Subtitle, ...] | None = None
+    image: tuple[int, int] | None = None
 
     @property
     def title(self) -> str:
@@ -90,6 +92,12 @@ def with_findings(
     """The result with what the task finds in a picture, which is drawn to the `target`."""
     values = outputs[task.output]
     drawn = replace(found, drawn=target)
+    if task.kind == IMAGE:
+        _, *shape = values.shape
+        image = image_of(values.tobytes(), (shape[0], shape[1], shape[2]), where.size, where.placed)
+        if target is not None:
+            write_image(image, target)
+        return replace(drawn, image=(image.width, image.height))
     if task.kind == SEGMENT:
         _, rows, columns = values.shape
         made = segments_of(

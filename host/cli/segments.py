@@ -1,10 +1,11 @@
-"""Classes of pixels that a model found: listed, and laid over the picture."""
+"""Classes of pixels, listed and laid over the picture, and pictures that a model makes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.device.runtime.agent.images import Image
 from edgekit.device.runtime.agent.segments import Segments
 from edgekit.host.cli.boxes import write_png
 from edgekit.host.common.optional import optional
@@ -28,6 +29,13 @@ def overlay(picture: Picture, segments: Segments, target: Path) -> None:
     tint = images.frombytes("P", size, segments.classes)
     tint.putpalette([part for number in range(256) for part in _color(number)])
     write_png(images.blend(picture, tint.convert("RGB"), _COVER), target)
+
+
+def write_image(image: Image, target: Path) -> None:
+    """Writes a picture that a model made as PNG."""
+    _, images = optional("PIL", "PIL.Image")
+    mode = "L" if image.channels == 1 else "RGB"
+    write_png(images.frombytes(mode, (image.width, image.height), image.pixels), target)
 
 
 def _color(number: int) -> tuple[int, int, int]:

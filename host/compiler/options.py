@@ -25,6 +25,7 @@ Task = Literal[
     "segment",
     "embed",
     "ocr",
+    "image",
     "keyword",
     "vad",
     "transcribe",

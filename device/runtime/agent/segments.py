@@ -41,8 +41,8 @@ def segments_of(
     """The classes of the picture's pixels from those of a map of `extents` (rows, columns), which
     covers an input of `size` (rows, columns); `given` labels replace those of the task."""
     width, height = placed.picture
-    columns = _places(width, placed.width, placed.left, size[1], extents[1])
-    rows = _places(height, placed.height, placed.top, size[0], extents[0])
+    columns = places(width, placed.width, placed.left, size[1], extents[1])
+    rows = places(height, placed.height, placed.top, size[0], extents[0])
     lines = {}
     for row in set(rows):
         line = values[row * extents[1] : (row + 1) * extents[1]]
@@ -56,7 +56,7 @@ def segments_of(
     return Segments(width, height, classes, sorted(shares, key=lambda each: -each.share))
 
 
-def _places(pixels: int, fitted: int, start: int, side: int, cells: int) -> List[int]:
+def places(pixels: int, fitted: int, start: int, side: int, cells: int) -> List[int]:
     """The cell of the map below the center of each pixel along an edge. The picture's `pixels` are
     `fitted` of the input's `side`, from `start`."""
     made = []

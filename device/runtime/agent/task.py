@@ -13,13 +13,13 @@ NORMALIZED = "normalized"  # sound of mean 0 and variance 1
 LAST = "last"  # sound that ends where the window does
 RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD, GENERATE = "embed", "ocr", "keyword", "vad", "generate"
-TRANSCRIBE, SPEAK = "transcribe", "speak"
+TRANSCRIBE, SPEAK, IMAGE = "transcribe", "speak", "image"
 # Signatures of a model for `transcribe` with an encoder, which hears a window of sound, and a
 # decoder, which gives the token behind those so far.
 LISTEN, WRITE = "listen", "write"
 # Signatures of a model that finds lines of text in a page, and of one that reads each.
 FIND, READ = "find", "read"
-PICTURES, HEARD = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
+PICTURES, HEARD = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR, IMAGE), (KEYWORD, VAD)
 SOUNDS = (*HEARD, TRANSCRIBE)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
@@ -52,6 +52,7 @@ class TaskSpec(Record):
     each point follow in a row, and for `obb` those of the CORNERS of a box. For `segment` it is a
     map of classes, u8 [1, rows, columns]. For `instances` other values follow in a row, and output
     `masks`, s8 [rows, height, width], is above 0 where the object is.
+    For `image` it is a picture, u8 [1, rows, columns, 1 or 3], red first, of what the input shows.
     For `embed` it is a vector of length 1, f32 [1, n]. For `ocr` it has CHARACTER_FIELDS f32 for
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a

@@ -7,6 +7,7 @@ from array import array
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
+from edgekit.device.runtime.agent.images import Image, image_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line, page_task, reading_part
 from edgekit.device.runtime.agent.pages import Crop, read_line
@@ -20,6 +21,7 @@ from edgekit.device.runtime.agent.task import (
     DETECT,
     EMBED,
     FILTERS,
+    IMAGE,
     INSTANCES,
     OBB,
     OCR,
@@ -91,6 +93,16 @@ def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
     _, rows, columns = _output_of(loaded, task).shape
     size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
     return segments_of(found, (rows, columns), size, task, placed)
+
+
+def image(loaded: Loaded, frame: Any, width: int, height: int) -> Image:
+    """See Model.image."""
+    task = _task_of(loaded, IMAGE)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    made = bytes(loaded.run({task.input: data}, {}, "")[task.output])
+    _, rows, columns, channels = _output_of(loaded, task).shape
+    size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
+    return image_of(made, (rows, columns, channels), size, placed)
 
 
 def obb(loaded: Loaded, frame: Any, width: int, height: int) -> List[Rotated]:

@@ -8,6 +8,7 @@ from typing import Any, Callable, ContextManager, List, Optional, Sequence, Type
 from edgekit.device.runtime.agent.dictation import Subtitle
 from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.agent.generate import sampling_of
+from edgekit.device.runtime.agent.images import Image
 from edgekit.device.runtime.agent.instances import Instance
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.pages import TextLine, read_page
@@ -57,6 +58,10 @@ class Results:
     def segment(self, frame: Any, width: int = 0, height: int = 0) -> Segments:
         """The class of each pixel of a picture, and their shares; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
+
+    def image(self, frame: Any, width: int = 0, height: int = 0) -> Image:
+        """The picture that a model makes of one, in its proportions; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.image(loaded, frame, width, height))
 
     def instances(self, frame: Any, width: int = 0, height: int = 0) -> List[Instance]:
         """The objects in a picture with their pixels, best first; `frame` as in `detect`."""

@@ -62,7 +62,7 @@ class Ends:
     def is_from(self, name: str, kind: str) -> bool:
         """Whether an operator of this kind makes the tensor, which may then be moved or
         converted."""
-        node = self._maker(name)
+        node = self.maker(name)
         return node is not None and node.op.kind == kind
 
     def is_from_integers(self, name: str) -> bool:
@@ -78,7 +78,7 @@ class Ends:
     def parts(self, name: str) -> tuple[tuple[str, int], ...]:
         """The tensors that are concatenated to this one, which may then be moved, and their sizes
         along that axis; empty if it is not made so."""
-        node = self._maker(name)
+        node = self.maker(name)
         if node is None or not isinstance(node.op, ops.Concat):
             return ()
         names = [part for part in node.inputs if part is not None]
@@ -88,12 +88,13 @@ class Ends:
     def choices(self, name: str) -> int:
         """Among how many values the largest is chosen, whose places are the tensor, which may then
         be moved or converted; 0 if it is not made so."""
-        node = self._maker(name)
+        node = self.maker(name)
         if node is None or not isinstance(node.op, ops.ArgExtreme):
             return 0
         return self.graph.tensors[node.inputs[0] or ""].shape[node.op.axis]
 
-    def _maker(self, name: str) -> Node | None:
+    def maker(self, name: str) -> Node | None:
+        """What makes the tensor, which may then be moved or converted."""
         return maker_of(self._producers, name)
 
     @cached_property

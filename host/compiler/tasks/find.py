@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from edgekit.device.runtime.agent.task import (
     DETECT,
     EMBED,
     GENERATE,
+    IMAGE,
     INSTANCES,
     OBB,
     PICTURES,
@@ -24,7 +26,7 @@ from edgekit.device.runtime.agent.task import (
 from edgekit.host.compiler.frontends.common.files import read_start
 from edgekit.host.compiler.frontends.formats import format_of, is_gguf
 from edgekit.host.compiler.inputs import read_detection_notes
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
 from edgekit.host.compiler.tasks.append import Appender
@@ -35,28 +37,35 @@ from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
+from edgekit.host.compiler.tasks.images import image_maker, undecided_image
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.page import check_finder, part_of
-from edgekit.host.compiler.tasks.persons import vit_pose
+from edgekit.host.compiler.tasks.persons import person_maps, vit_pose
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
-from edgekit.host.compiler.tasks.segments import KNOWN, class_map, is_shares
+from edgekit.host.compiler.tasks.segments import class_map, is_shares, is_whole, known_classes
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
-from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
+from edgekit.host.compiler.tasks.vectors import (
+    undecided_vector,
+    unit_vector,
+    usual_vector,
+    vector_of,
+)
 from edgekit.host.compiler.tasks.voices import voice_task
 from edgekit.host.compiler.tasks.widen import widened
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS, EMBEDDING = "detections", "poses", "segments", "embedding"
-_IMAGE_EMBEDDING = "image_embeds"
+_EMBEDDINGS = ("image_embeds", "pooler_output")
+_FEATURES = "if the input is features of sound, say in"
 # The file with how a head's pixels become values, whose it is, and the usual values without it.
 _PIXELS_IN = {
     PADDLE: (PADDLE_FILES[0], "PaddleDetection", "from 0 to 1"),
@@ -98,7 +107,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
-        return sound_task(path, graph, options) or _without_results(graph, options)
+        return sound_task(path, graph, options) or _without_results(path, graph, options)
     ends = Ends(widened(alone), image)
     model = known_of(path, ends, options)
     if lines := line_reader(model) or line_direction(model):
@@ -112,6 +121,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
         (CLASSIFY, classifier, "one output with a score for each class"),
         (EMBED, _embedder, "one output that is a vector"),
+        (IMAGE, image_maker, "one output that has the input's proportions, in 1 or 3 channels"),
     ):
         if guesses or model.asks_for(task):
             made = make(model)
@@ -122,11 +132,14 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     return _unknown(graph, model)
 
 
-def _without_results(graph: Graph, options: CompileOptions) -> Prepared:
+def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """The graph of a model that takes no picture, with a note where results are expected."""
     if options.task != "guess":
         return Prepared(graph)
     why = known_listener(graph) or "its inputs and outputs are not known ones"
+    given = [graph.tensors[name] for name in graph.inputs]
+    if any(len(t.shape) == 3 and t.dtype is DType.F32 for t in given) and not graph.states:
+        why += f"; {_FEATURES} {path.stem}.toml next to it how they are computed"
     note = f"shows no results: {why}; --output FILE writes them"
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
@@ -136,7 +149,8 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     stated = model.own.task
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
-    why = known_detector(model.ends.graph, model.ends.image) or "its outputs are not known ones"
+    why = known_detector(model.ends.graph, model.ends.image) or undecided_image(model.ends)
+    why = why or undecided_vector(model) or "its outputs are not known ones"
     if lines := scores_of(model.ends):
         why = (
             f"'{lines.name}' may be characters along a line of text, which no file lists: put them "
@@ -144,8 +158,8 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
         )
     if not model.ends.image.is_plausible:
         why = (
-            "its outputs are not known ones; if the input is features of sound, say in "
-            f"{model.path.stem}.toml next to it how they are computed"
+            f"its outputs are not known ones; {_FEATURES} {model.path.stem}.toml next to it how "
+            "they are computed"
         )
     if stated:
         why = f"its metadata states the task '{stated}', whose outputs are not decoded"
@@ -225,8 +239,14 @@ def _rotated(model: KnownModel) -> Prepared | None:
 def _pose(model: KnownModel) -> Prepared | None:
     stated = model.own.points
     likely = points_behind(model.ends) or PERSON_POINTS
-    heads = pose_heads(model.ends, stated if stated[0] else likely)
-    for head in vit_pose(model.ends) if model.config.kind in POINTS else heads:
+    heads: Iterator[Head] = pose_heads(model.ends, stated if stated[0] else likely)
+    if model.config.kind in POINTS:
+        heads = vit_pose(model.ends)
+    elif model.options.task == POSE:
+        heads = itertools.chain(heads, person_maps(model.ends), vit_pose(model.ends))
+    else:
+        heads = itertools.chain(heads, person_maps(model.ends))
+    for head in heads:
         if stated[0] or model.asks_for(POSE) or head.classes <= 1:
             return _with_rows(model, POSE, head, "poses", POSES)
     return None
@@ -265,9 +285,8 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     labels = model.labels(seen.count) if seen.count else ()
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
-    is_known = seen.count in KNOWN and seen.rows == model.ends.image.height
-    shares = is_shares(model.ends, seen)
-    if not (model.options.task == SEGMENT or labels or is_known or shares):
+    likely = is_shares(model.ends, seen) or is_whole(model.ends, seen)
+    if not (model.options.task == SEGMENT or labels or likely):
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
@@ -276,10 +295,10 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     what = "may be the share of one class" if seen.classes == 1 else "is a map of classes"
     source = model.source(labels, f"because '{seen.tensor.name}' {what}")
     pixels = model.pixels(seen.count)
-    if not labels and seen.count in KNOWN:
-        whose, labels = KNOWN[seen.count]
+    if not labels and (known := known_classes(model.ends, seen)):
+        whose, labels = known
         source += f", labels of {whose} because there are {seen.count} classes"
-    is_likely = seen.count in KNOWN or (seen.classes == 1 and len(model.ends.outputs) > 1)
+    is_likely = is_whole(model.ends, seen) or (seen.classes == 1 and len(model.ends.outputs) > 1)
     if not pixels and is_likely and model.torch_pixels:
         pixels = model.torch_pixels
         source += ", pixels as PyTorch's models take them"
@@ -289,12 +308,15 @@ def _segmenter(model: KnownModel) -> Prepared | None:
 
 
 def _embedder(model: KnownModel) -> Prepared | None:
-    """A vector of length 1. Only if that is asked for, or as CLIP's files name it if those next to
-    them say how pixels become values: vectors may be anything."""
+    """A vector of length 1. Only if that is asked for, as Hugging Face's files name it if files
+    next to it say how pixels become values, or for shapes of well-known models: vectors may be
+    anything."""
     vector = vector_of(model.ends)
-    pixels = model.pixels(0)
-    known = vector is not None and vector.name == _IMAGE_EMBEDDING and bool(pixels)
-    if vector is None or not (known or model.asks_for(EMBED)):
+    pixels, whose = model.pixels(0), ""
+    known = vector is not None and vector.name in _EMBEDDINGS and bool(pixels)
+    if vector is not None and not (known or model.asks_for(EMBED)):
+        whose, pixels = usual_vector(model, vector)
+    if vector is None or not (known or whose or model.asks_for(EMBED)):
         return None
     graph = model.ends.graph
     to = Appender(graph, EMBEDDING)
@@ -302,7 +324,7 @@ def _embedder(model: KnownModel) -> Prepared | None:
     made = to.with_output(unit_vector(to, vector), name)
     placing = {"fit": STRETCH, **(model.config.placing if pixels else {})}
     spec = TaskSpec(EMBED, model.ends.image.name, name, **placing, **pixels)
-    source = f"because '{vector.name}' is a vector"
+    source = f"because '{vector.name}' {whose or 'is a vector'}"
     note = f"gives the vectors of pictures, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
 

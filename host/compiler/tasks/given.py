@@ -10,8 +10,10 @@ from edgekit.device.runtime.agent.task import BGR, CORNER, LINEAR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import (
+    IMAGENET_PIXELS,
     UNNAMED,
     YOLO_PIXELS,
     Head,
@@ -23,7 +25,7 @@ from edgekit.host.compiler.tasks.heads import (
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE
 from edgekit.host.compiler.tasks.sizes import KERAS_SIZE, ORIGINAL_SIZE, SCALE
 from edgekit.host.compiler.tasks.unbatched import LENGTH, torchvision_outputs
-from edgekit.host.compiler.tasks.yolo import NAS_PIXELS
+from edgekit.host.compiler.tasks.yolo import NAS_PIXELS, box_counts
 
 _PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (255.0,)}
 _PILLOW = {**_PIXELS, "filter": LINEAR}
@@ -35,6 +37,8 @@ _TORCHVISION = ("boxes", "labels", "scores")
 _TENSORRT = ("num_dets", "det_boxes", "det_scores", "det_classes")
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
+_PADDLE_LIMITS = Limits(0.25, 0.7)
+_ZOO = ("bboxes", "labels", "scores")
 _ROW = 7  # image, corners, class, score
 _FLAT = "flat_predictions"  # the name of YOLO-NAS' output
 
@@ -81,14 +85,14 @@ def efficient_nms(ends: Ends) -> Iterator[Head]:
     """YOLOv6, 7 and 8 that end in TensorRT's EfficientNMS: how many boxes it selected [1, 1],
     corners in pixels [1, n, 4], scores and classes [1, n]."""
     named = _named(ends)
-    if {*named} != {*_TENSORRT} or not ends.computes(ops.DetectionOutput.kind):
+    if {*named} != {*_TENSORRT}:
         return
     number, boxes, scores, labels = (named[name] for name in _TENSORRT)
     count = labels.elements
     if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
         return
-    made = next(n for n in ends.graph.nodes if isinstance(n.op, ops.DetectionOutput))
-    classes = ends.graph.tensors[made.inputs[1] or ""].shape[1]
+    made = [n for n in ends.graph.nodes if isinstance(n.op, ops.DetectionOutput)]
+    classes = ends.graph.tensors[made[0].inputs[1] or ""].shape[1] if made else 0
 
     def rows(to: Appender) -> str:
         label = _before(to, number.name, _column(to, labels), count)
@@ -238,6 +242,44 @@ def keras_yolov3(ends: Ends) -> Iterator[Head]:
 
     what = "outputs are those of keras-yolo3 for the size of the picture"
     yield Head("keras-yolov3", what, classes, rows, {**YOLO_PIXELS, "fill": 128})
+
+
+def paddle_scores(ends: Ends) -> Iterator[Head]:
+    """PaddleDetection's without a selection: corners [1, n, 4] in pixels and scores
+    [1, classes, n]."""
+    if len(ends.outputs) != 2:
+        return
+    boxes, scores = ends.outputs
+    fits = len(scores.shape) == 3 and boxes.shape == (1, scores.shape[2], 4)
+    parts = [name for name, _ in ends.parts(scores.name)] or [scores.name]
+    certain = all(ends.is_from(name, ops.Logistic.kind) for name in parts)
+    if not (fits and certain) or scores.shape[2] not in box_counts(ends.image, 1):
+        return
+
+    def rows(to: Appender) -> str:
+        return suppressed(to, to.floats(boxes.name), to.floats(scores.name), _PADDLE_LIMITS)
+
+    what = "outputs are like PaddleDetection's, which are not selected"
+    yield Head(PADDLE, what, scores.shape[1], rows, _PIXELS)
+
+
+def ssd_of_the_zoo(ends: Ends) -> Iterator[Head]:
+    """SSD of MLPerf and of ONNX' model zoo: corners `bboxes` [1, n, 4] relative to the picture,
+    classes of COCO from 1 [1, n] and scores [1, n]."""
+    named = {tensor.name: tensor for tensor in ends.outputs}
+    if {*named} != {*_ZOO}:
+        return
+    boxes, labels, scores = (named[name] for name in _ZOO)
+    count = labels.elements
+    if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
+        return
+
+    def rows(to: Appender) -> str:
+        wide = to.add(ops.Mul(), to.floats(boxes.name), to.constant(sizes_of(ends.image)))
+        return as_rows(to, _column(to, labels), _column(to, scores), [wide])
+
+    what = "outputs are those of MLPerf's SSD, labels of COCO, pixels as PyTorch's models take them"
+    yield Head("ssd-selected", what, 0, rows, IMAGENET_PIXELS, COCO, 1)
 
 
 def _named(ends: Ends) -> dict[str, Tensor]:

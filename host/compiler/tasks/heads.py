@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import DETECT, FIELDS, LETTERBOX
+from edgekit.device.runtime.agent.task import DETECT, FIELDS, LETTERBOX, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.tasks.append import Appender
@@ -39,6 +39,11 @@ class Limits(NamedTuple):
 YOLO_LIMITS = Limits(0.25, 0.7, single=True)  # Ultralytics' defaults
 # How pictures become inputs: as the authors of each family do.
 YOLO_PIXELS: Mapping[str, Any] = {"fit": LETTERBOX, "fill": 114}
+IMAGENET_PIXELS: Mapping[str, Any] = {
+    "fit": STRETCH,
+    "mean": (123.675, 116.28, 103.53),
+    "scale": (58.395, 57.12, 57.375),
+}
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def read_config(path: Path) -> Config:
     return Config(
         kind, head, len(names), labels, *_range(pixels), channels, placing, classifies,
         independent=about.get("problem_type") == "multi_label_classification",
-        filter=filter_,
+        filter=filter_, side=_side(pixels),
     )  # fmt: skip
 
 

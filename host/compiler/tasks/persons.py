@@ -8,13 +8,14 @@ import numpy as np
 
 from edgekit.device.runtime.agent.task import LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, DType
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import with_image
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import Head
 
 _PERSON = (17, 26, 133)  # points of COCO, Halpe and COCO-WholeBody
+_UPRIGHT, _PART = (3, 4), 4  # proportions of a person, and pixels along a pixel of a map
 _MOST_POINTS = 256
 _EXACT = 1 << 24  # numbers of places are computed in f32
 _PIXELS = {
@@ -75,6 +76,27 @@ def vit_pose(ends: Ends) -> Iterator[Head]:
     if not fits or count > _MOST_POINTS or output.elements > _EXACT:
         return
 
+    unit = np.array([[[(image.width - 1) / (width - 1), (image.height - 1) / (height - 1)]]])
+    what = f"'{output.name}' is like ViTPose's, for one body that fills the picture"
+    yield _of_maps("vitpose", what, output, unit)
+
+
+def person_maps(ends: Ends) -> Iterator[Head]:
+    """Such maps of a person's 17 points, whose pixels are 4 x 4 of the input's, in an upright one,
+    as networks after Xiao et al. (2018) have them, such as HRNet."""
+    output, image = ends.only(4), ends.image
+    if output is None or image.width * _UPRIGHT[1] != image.height * _UPRIGHT[0]:
+        return
+    sides = (image.height // _PART, image.width // _PART)
+    if output.shape == (1, _PERSON[0], *sides) and min(sides) > 2:
+        what = f"'{output.name}' may be maps of the points of one person who fills the picture"
+        yield _of_maps("hrnet", what, output, np.full((1, 1, 2), _PART))
+
+
+def _of_maps(name: str, what: str, output: Tensor, unit: Array) -> Head:
+    """The head whose `output` are maps of points; a pixel of them is `unit` of the input's."""
+    _, count, height, width = output.shape
+
     def rows(to: Appender) -> str:
         maps = to.floats(output.name)
         flat = to.add(ops.Reshape((1, count, height * width)), maps)
@@ -84,12 +106,10 @@ def vit_pose(ends: Ends) -> Iterator[Head]:
         column = to.add(ops.Sub(), place, to.add(ops.Mul(), row, _number(to, width)))
         shift = _shift(to, _logarithms(to, maps), (height, width), column, row)
         at = to.add(ops.Sub(), to.add(ops.Concat(2), column, row), shift)
-        unit = np.array([[[(image.width - 1) / (width - 1), (image.height - 1) / (height - 1)]]])
         at = to.add(ops.Mul(), at, to.constant(unit))
         return _row(to, at, _best(to, flat, count))
 
-    what = f"'{output.name}' is like ViTPose's, for one body that fills the picture"
-    yield Head("vitpose", what, 1, rows, _PIXELS, _labels(count))
+    return Head(name, what, 1, rows, _PIXELS, _labels(count))
 
 
 def _labels(count: int) -> tuple[str, ...]:

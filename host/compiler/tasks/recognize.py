@@ -12,9 +12,11 @@ from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
     efficient_nms,
     keras_yolov3,
+    paddle_scores,
     rows_of_mmdeploy,
     rows_of_paddle,
     rows_of_yolov7,
+    ssd_of_the_zoo,
     tensorflow_detections,
     torchvision_detections,
     transformer_detections,
@@ -33,6 +35,7 @@ from edgekit.host.compiler.tasks.yolo import (
     corners_and_scores,
     end_to_end,
     one_box_of_a_cell,
+    yolop,
 )
 
 _RECOGNIZERS = (
@@ -67,6 +70,9 @@ _RECOGNIZERS = (
     efficient_nms,
     yolov4,
     keras_yolov3,
+    paddle_scores,
+    ssd_of_the_zoo,
+    yolop,
     center_net,
 )
 

@@ -22,7 +22,7 @@ _CITYSCAPES = (
     "vegetation", "terrain", "sky", "person", "rider", "car", "truck", "bus", "train",
     "motorcycle", "bicycle",
 )  # fmt: skip
-KNOWN = {len(_VOC): ("Pascal VOC", _VOC), len(_CITYSCAPES): ("Cityscapes", _CITYSCAPES)}
+_LEAST_SCORES = 4  # for each pixel: three may be colors
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,22 @@ def class_map(ends: Ends) -> ClassMap | None:
     alike = len({(each.tensor.shape, each.axis) for each in found}) == 1 and found[0].classes == 1
     # Those of U²-Net have the same map several times, the best one first.
     return found[0] if len(found) == 1 or (alike and len(found) == len(ends.outputs)) else None
+
+
+def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | None:
+    """Whose classes there are as many of, and their labels. Streets are wide pictures: faces, which
+    are square, also have as many parts as Cityscapes has classes."""
+    if seen.count == len(_VOC):
+        return "Pascal VOC", _VOC
+    is_wide = ends.image.width > ends.image.height
+    return ("Cityscapes", _CITYSCAPES) if is_wide and seen.count == len(_CITYSCAPES) else None
+
+
+def is_whole(ends: Ends, seen: ClassMap) -> bool:
+    """Whether each pixel of the input has scores of so many classes that they are no colors. Maps
+    of points are smaller."""
+    whole = (seen.rows, seen.columns) == (ends.image.height, ends.image.width)
+    return whole and seen.count >= _LEAST_SCORES and ends.image.channels == 3
 
 
 def is_shares(ends: Ends, seen: ClassMap) -> bool:

@@ -44,6 +44,8 @@ _RATE = 16000
 _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
 _BIRDS, _BIRDS_RATE = 144_000, 48_000  # samples of BirdNET's window, and a second
+# The rate of a window of so many samples for so many classes, and whose it is.
+_WINDOWS = {(320_000, 527): (32_000, "as PANNs take them")}
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
 # Models of features of sound, whose rows have so many numbers.
@@ -167,6 +169,8 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     if len(inputs) != 1 or inputs[0].dtype not in _SAMPLES or _length(inputs[0]) < _LEAST:
         return None
     found = [t for t in outputs if _length(t)]
+    if len(found) > 1:  # features of the sound are others
+        found = [t for t in found if t.dtype is DType.F32 and is_share(graph, t.name)]
     if len(found) != 1:
         return None
     scores, notes = found[0], read_notes(path)
@@ -178,13 +182,15 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     stated = about.get("sampling_rate")
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
     rate = next(iter(rates), stated if type(stated) is int and 1000 <= stated <= 192000 else 0)
-    birds = _length(inputs[0]) == _BIRDS and not rate
+    window = _length(inputs[0]), _length(scores)
+    usual, why = _WINDOWS.get(window, (_RATE, "which is usual"))
+    birds = window[0] == _BIRDS and not rate
+    if birds:
+        usual, why = _BIRDS_RATE, "as BirdNET takes them"
     graph, name, _ = as_shares(graph, scores, birds or read_config(path).independent)
     if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
         graph = _on_any_level(graph)
-    usual = _BIRDS_RATE if birds else _RATE
     spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or usual)
-    why = "as BirdNET takes them" if birds else "which is usual"
     at = "at the rate in the file" if rate else f"at {usual} samples per second, {why}"
     return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
 

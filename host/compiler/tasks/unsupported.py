@@ -13,6 +13,9 @@ _EFFICIENT_DET = (
     "outputs are like EfficientDet's, whose anchors the file does not state; export it with "
     "TFLite_Detection_PostProcess, or with MediaPipe's metadata"
 )
+_COLORS = (
+    "it may give colors of a gray picture, as a and b of CIELAB, which are not put together here"
+)
 _TEN_VAD = (
     "it is like TEN VAD's, which takes features of sound that are not computed here; use Silero's "
     "silero_vad.onnx"
@@ -35,6 +38,10 @@ _FSMN_CACHE, _FSMN_STATES = (1, 128, 19, 1), 400
 def known_detector(graph: Graph, image: InputImage) -> str:
     """What a model of pictures is; empty if that is not known."""
     shapes = _shapes(graph, graph.outputs)
+    if _has_efficient_levels(shapes, image):
+        return _EFFICIENT_DET
+    if image.channels == 1 and shapes == [(1, 2, image.height, image.width)]:
+        return _COLORS
     if image.height == image.width and sorted(shapes) == _LATER_STAGES.get(image.height):
         return _MTCNN
     if len(shapes) != 2 or any(shape[:1] != (1,) for shape in shapes):
@@ -48,6 +55,14 @@ def known_detector(graph: Graph, image: InputImage) -> str:
     boxes = _ANCHORS * sum(map(image.cells, _LEVELS))
     rows = sorted(shape[1] for shape in maps if len(shape) == 2 and shape[0] == boxes)
     return _EFFICIENT_DET if len(rows) == 2 and 4 in rows else ""
+
+
+def _has_efficient_levels(shapes: list[Shape], image: InputImage) -> bool:
+    """Whether scores and boxes of each level are outputs of their own."""
+    grids = [image.grid(stride) for stride in _LEVELS]
+    found = [(shape[1], shape[2:]) for shape in shapes if len(shape) == 4]
+    boxes = [grid for fields, grid in found if fields == 4 * _ANCHORS]
+    return boxes == grids and len(shapes) == len(found) == 2 * len(grids)
 
 
 def known_listener(graph: Graph) -> str:

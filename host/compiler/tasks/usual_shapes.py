@@ -7,7 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, OCR, POSE, SPEAK
+from edgekit.device.runtime.agent.task import (
+    BOXES,
+    CLASSIFY,
+    IMAGE,
+    OCR,
+    POSE,
+    SEGMENT,
+    SPEAK,
+)
 from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.ir.types import DType, Graph
@@ -41,7 +49,10 @@ from edgekit.host.errors import InputError
 _TOKENS = 128  # of a text
 # Pixels of a line, and of each edge of a page, or a picture for a classifier.
 _LINE, _PAGE, _CROP = (48, 320), 640, 224
+_MAP, _IMAGE = 512, 256  # of pictures for models of pixels, and of those that become others
 _STUB = 32
+_HEARS = ("ForSequenceClassification", "ForAudioClassification")  # the ends of architectures
+_LEAST_RATE, _MOST_RATE = 1000, 192_000
 # Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
 # of the window before with each.
 _WINDOWS = {64: 512, 128: 576}
@@ -127,19 +138,23 @@ def _proposals(
     if is_sound and (speech := read_speech(path)) and speech.stated:
         length = SECONDS * speech.rate
         yield {first.name: (1, length)}, f"{SECONDS} s of sound"
+    if is_sound and (rate := _rate_of_words(path)):
+        yield {first.name: (1, rate)}, "1 s of sound"
     if window := _silero_window(path):
         yield (
             {each.name: _silero_shape(each, window) for each in asked},
             "for a window of speech as Silero's models take it",
         )
     channels, *extents = (first.shape or ())[1:] or (None,)
-    if others or channels != 3 or len(extents) != 2:
+    config = read_config(path)
+    # Optimum leaves the channels open, too.
+    is_colors = channels == 3 or (not isinstance(channels, int) and config.scale)
+    if others or not is_colors or len(extents) != 2:
         return
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
-    config = read_config(path)
     outputs = {each.name for each in outline_model(path).outputs}
-    if config.side and (config.file == PIXELS or outputs == {"dets", "labels"}):
+    if config.side and (config.file in (PIXELS, CONFIG) or outputs == {"dets", "labels"}):
         yield {first.name: (1, 3, config.side, config.side)}, f"the size in {config.file}"
     reads = options.task == OCR or any(character_files(path))
     # Models of tables list the parts of tables as characters, but have places as another output.
@@ -162,17 +177,28 @@ def _proposals(
             yield from _of_pictures(path, first.name, options)
 
 
+def _rate_of_words(path: Path) -> int:
+    """Samples per second of a model of Hugging Face that hears classes; 0 for others."""
+    about = read_json(config_folder(path) / CONFIG).get("architectures")
+    rate = read_json(config_folder(path) / PIXELS).get("sampling_rate")
+    heard = isinstance(about, list) and any(str(each).endswith(_HEARS) for each in about)
+    return rate if heard and type(rate) is int and _LEAST_RATE <= rate <= _MOST_RATE else 0
+
+
 def _of_pictures(path: Path, name: str, options: CompileOptions) -> Iterator[tuple[Shapes, str]]:
-    """The usual size of detectors, or of classifiers whose labels are known, if the model is one of
-    these then."""
+    """The usual size of detectors, or of classifiers whose labels are known, or of models that make
+    maps or pictures, if the model is one of these then."""
     for side, kinds, whose in (
         (_PAGE, (*BOXES, POSE), "detectors"),
         (_CROP, (CLASSIFY,), "classifiers"),
+        (_MAP, (SEGMENT,), "models of pixels"),
+        (_IMAGE, (IMAGE,), "models that make pictures"),
     ):
         shapes = {name: (1, 3, side, side)}
         with suppress(InputError):
             made = with_task(path, import_model(path, shapes), options)
-            if made.task is not None and made.task.kind in kinds and made.task.labels:
+            known = made.task is not None and (made.task.labels or kinds[0] in (SEGMENT, IMAGE))
+            if made.task is not None and known and made.task.kind in kinds:
                 yield shapes, f"as {whose} usually take pictures"
 
 

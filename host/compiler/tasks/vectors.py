@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.classes import class_count
 from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.known import KnownModel
+from edgekit.host.compiler.tasks.shares import is_share
 
 _LEAST = 8  # numbers of a vector
 _TINY = 1e-12
+# Rows and columns of pictures, and how long their vectors may be.
+_FACE, _FACE_LENGTHS = (112, 112), (128, 256, 512)
+_PERSON, _PERSON_LENGTHS = (256, 128), (128, 256, 512, 768, 1024, 2048)
+_SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 
 
 def vector_of(ends: Ends) -> Tensor | None:
@@ -25,6 +33,35 @@ def vector_of(ends: Ends) -> Tensor | None:
         and not (len(tensor.shape) == 3 and tensor.shape[-1] == 1)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]]:
+    """What a vector may be by the size of the picture and its own, and how pixels become values:
+    of a face, as InsightFace's models, or of a person, as those for finding people again."""
+    image, length = model.ends.image, math.prod(vector.shape)
+    size = (image.height, image.width)
+    if image.channels != 3 or is_share(model.ends.graph, vector.name):
+        return "", {}
+    if size == _FACE and length in _FACE_LENGTHS:
+        pixels = model.pixels(0) or (_SIGNED if model.is_open else {})
+        return "may be the vector of a face, pixels as InsightFace's models take them", pixels
+    if size == _PERSON and length in _PERSON_LENGTHS and model.torch_pixels:
+        what = "may be the vector of a person, pixels as PyTorch's models take them"
+        return what, model.pixels(0) or model.torch_pixels
+    return "", {}
+
+
+def undecided_vector(model: KnownModel) -> str:
+    """What is missing where the only output is a vector of scores or features; else empty."""
+    vector = vector_of(model.ends) or model.ends.outputs[0]
+    count = class_count(vector.shape)
+    if count < 2 or len(model.ends.outputs) > 1:
+        return ""
+    return (
+        f"'{vector.name}' may be {count} scores, whose labels no file lists, or the vector of a "
+        f"picture: put labels into {model.path.stem}.txt next to it, one in each line, or use "
+        "--task embed, with --mean and --scale of its pixels"
+    )
 
 
 def unit_vector(to: Appender, tensor: Tensor) -> str:

@@ -13,6 +13,7 @@ from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
+    IMAGENET_PIXELS,
     YOLO_PIXELS,
     Head,
     Limits,
@@ -108,6 +109,25 @@ def anchored(ends: Ends) -> Iterator[Head]:
 
     what = f"'{output.name}' is like YOLOv5's"
     yield Head("yolov5", what, fields - 5, rows, doubt=doubt)
+
+
+def yolop(ends: Ends) -> Iterator[Head]:
+    """YOLOP: boxes of cars as YOLOv5's, and two maps, where one drives and of lines (Wu et al.,
+    2021), which are left out."""
+    decoded = [t for t in ends.outputs if len(t.shape) == 3]
+    size = (1, 2, ends.image.height, ends.image.width)
+    if len(decoded) != 1 or [t.shape for t in ends.outputs].count(size) != len(ends.outputs) - 1:
+        return
+    output, count = decoded[0], decoded[0].shape[1]
+    if len(ends.outputs) != 3 or output.shape[2] != 6 or count not in box_counts(ends.image, 3):
+        return
+
+    def rows(to: Appender) -> str:
+        box, scores = _scored(to, to.floats(output.name), 1)
+        return selected(to, box, scores, V5_LIMITS)
+
+    what = f"'{output.name}' is like YOLOP's, pixels as PyTorch's models take them"
+    yield Head("yolop", what, 1, rows, {**IMAGENET_PIXELS, **YOLO_PIXELS}, ("car",))
 
 
 def behind_boxes(ends: Ends, output: Tensor) -> tuple[int, ...]:

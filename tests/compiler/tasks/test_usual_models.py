@@ -1,0 +1,161 @@
+"""Models of well-known shapes and names, which are taken for what they usually are, and told."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task, with_task
+from tests.compiler.tasks.test_heads import prepared, rows_of
+from tests.support.detectors import built, detector
+from tests.support.onnx_models import model, node, save, value
+
+_POSE = (64, 48)
+
+
+def _random(*shape: int, seed: int = 0):
+    return np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
+
+
+def test_maps_of_a_person_are_read_in_pixels_of_the_input(tmp_path):
+    maps = np.zeros((1, 17, _POSE[0] // 4, _POSE[1] // 4), np.float32)
+    rng = np.random.default_rng(1)
+    places = [(int(rng.integers(3, 9)), int(rng.integers(3, 13))) for _ in range(17)]
+    y, x = np.mgrid[: maps.shape[2], : maps.shape[3]]
+    for number, (across, down) in enumerate(places):
+        maps[0, number] = np.exp(-((x - across) ** 2 + (y - down) ** 2) / 2)
+    made = prepared(detector(tmp_path, {"output": maps}, _POSE))
+    assert made.task is not None and made.task.kind == "pose" and made.task.labels == ("person",)
+    assert "may be maps of the points of one person" in made.graph.notes[-1]
+    x = {"images": np.zeros((1, 3, *_POSE), np.float32)}
+    row = evaluate(made.graph, x).outputs[made.task.output].reshape(-1)
+    points = row[7:].reshape(17, 3)
+    np.testing.assert_allclose(points[:, :2], 4 * np.array(places), atol=0.5)
+    np.testing.assert_allclose(points[:, 2], 1, atol=1e-6)
+
+
+def test_maps_of_other_points_are_taken_if_asked_for(tmp_path):
+    path = detector(tmp_path, {"output": _random(1, 21, 16, 16)}, (64, 64))
+    assert prepared(path).task is None
+    made = prepared(path, CompileOptions(task="pose"))
+    assert made.task is not None and made.task.kind == "pose"
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "whose", "scale"),
+    [
+        ((112, 112), 512, "of a face, pixels as InsightFace's", (127.5,)),
+        ((256, 128), 256, "of a person, pixels as PyTorch's", (58.395, 57.12, 57.375)),
+        ((224, 224), 384, "", ()),
+        ((112, 112), 100, "", ()),
+    ],
+)
+def test_vectors_of_faces_and_persons(tmp_path, size, length, whose, scale):
+    vector = np.random.default_rng(2).normal(0, 1, (1, length)).astype(np.float32)
+    made = prepared(detector(tmp_path, {"y": vector}, size))
+    if not whose:
+        assert made.task is None and f"'y' may be {length} scores" in made.source
+        return
+    assert made.task is not None and (made.task.kind, made.task.scale) == ("embed", scale)
+    assert f"may be the vector {whose}" in made.graph.notes[-1]
+    x = {"images": np.zeros((1, 3, *size), np.float32)}
+    found = evaluate(made.graph, x).outputs[made.task.output]
+    np.testing.assert_allclose(found, vector / np.linalg.norm(vector), atol=1e-6)
+
+
+def test_feelings_of_gray_faces(tmp_path):
+    nodes = [node("ReduceMean", ["x"], ["mean"], axes=[2, 3], keepdims=0),
+             node("Add", ["mean", "c"], ["y"])]  # fmt: skip
+    constants = {"c": np.arange(8, dtype=np.float32)[None]}
+    path = save(model(nodes, [value("x", [1, 1, 64, 64])], ["y"], constants, opset=13), tmp_path)
+    task = prepared(path).task
+    assert task is not None and task.kind == "classify"
+    assert (task.labels[0], len(task.labels), task.scale) == ("neutral", 8, (1.0,))
+    assert "labels and pixels of FER+" in prepared(path).source
+
+
+def test_boxes_of_paddle_without_a_selection(tmp_path):
+    count = 64 + 16 + 4
+    boxes = np.tile(np.float32([8, 8, 24, 24]), (1, count, 1))
+    scores = np.full((1, 3, count), -9, np.float32)
+    scores[0, 2, 5], boxes[0, 5] = 3, (10, 20, 30, 50)
+    nodes = [node("Sigmoid", ["s"], ["scores"])]
+    path = built(tmp_path, {"boxes": boxes, "s": scores}, nodes, ["boxes", "scores"], (64, 64))
+    assert "infer_cfg.yml" in prepared(path).source
+    made = prepared(path, CompileOptions(task="detect", head="paddle"))
+    [(label, score, corners)] = rows_of(made)
+    assert (label, corners) == (2, (10, 20, 30, 50))
+    assert score == pytest.approx(1 / (1 + np.exp(-3)), abs=1e-6)
+
+
+def test_ssd_of_the_zoo_counts_from_1(tmp_path):
+    outputs = {"bboxes": np.float32([[[0.25, 0.5, 0.75, 1]]]), "labels": np.float32([[17]]),
+               "scores": np.float32([[0.9]])}  # fmt: skip
+    made = prepared(detector(tmp_path, outputs, (40, 80)))
+    assert made.task is not None and made.task.labels[17] == "dog"
+    [(label, _, corners)] = rows_of(made)
+    assert (label, corners) == (17, (20, 20, 60, 40))
+
+
+def test_cars_of_yolop(tmp_path):
+    count, size = 3 * (64 + 16 + 4), (64, 64)
+    rows = np.zeros((1, count, 6), np.float32)
+    rows[0, 7] = (30, 20, 20, 10, 0.9, 1)
+    maps = _random(1, 2, *size)
+    path = detector(tmp_path, {"det": rows, "area": maps, "line": maps}, size)
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("car",)
+    [(_, score, corners)] = rows_of(made)
+    assert corners == (20, 15, 40, 25) and score == pytest.approx(0.9)
+
+
+def test_scores_of_every_pixel_are_classes_and_faces_are_no_streets(tmp_path):
+    for size, labels in (((32, 64), 19), ((32, 32), 0)):
+        made = prepared(detector(tmp_path, {"y": _random(1, 19, *size)}, size))
+        assert made.task is not None and made.task.kind == "segment"
+        assert len(made.task.labels) == labels
+
+
+def test_levels_of_efficient_det_and_colors_are_named(tmp_path):
+    sides = (16, 8, 4, 2, 1)
+    levels = {f"c{n}": _random(1, 18, n, n) for n in sides}
+    levels |= {f"b{n}": _random(1, 36, n, n) for n in sides}
+    assert "like EfficientDet's" in prepared(detector(tmp_path, levels, (128, 128))).source
+    nodes = [node("Concat", ["x", "x"], ["ab"], axis=1)]
+    path = save(model(nodes, [value("x", [1, 1, 32, 32])], ["ab"], opset=13), tmp_path)
+    assert "colors of a gray picture" in prepared(path).source
+
+
+def test_a_picture_with_open_sides_and_channels_has_those_of_its_files(tmp_path):
+    nodes = [node("Sigmoid", ["pixel_values"], ["logits"])]
+    given = [value("pixel_values", ["b", "c", "h", "w"])]
+    path = save(model(nodes, given, ["logits"], opset=13), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "swin2sr"}))
+    about = {"do_rescale": True, "rescale_factor": 1 / 255, "do_resize": True,
+             "size": {"height": 48, "width": 48}}  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
+    guess = CompileOptions(task="guess")
+    graph = import_for_task(path, guess)
+    assert graph.tensors["pixel_values"].shape == (1, 3, 48, 48)
+    made = with_task(path, graph, guess)
+    assert made.task is not None and made.task.kind == "image"
+
+
+def test_words_in_sound_of_any_length_are_heard_in_a_second(tmp_path):
+    nodes = [node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+             node("Add", ["mean", "c"], ["logits"])]  # fmt: skip
+    constants = {"c": np.arange(3, dtype=np.float32)[None]}
+    path = save(model(nodes, [value("x", [1, "n"])], ["logits"], constants, opset=13), tmp_path)
+    about = {"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForSequenceClassification"],
+             "id2label": {"0": "yes", "1": "no", "2": "stop"}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    pixels = {"sampling_rate": 16000, "feature_extractor_type": "Wav2Vec2FeatureExtractor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pixels))
+    guess = CompileOptions(task="guess")
+    made = with_task(path, import_for_task(path, guess), guess)
+    assert made.task is not None and made.task.labels == ("yes", "no", "stop")
+    assert made.graph.tensors[made.graph.inputs[0]].shape == (1, 16000)
