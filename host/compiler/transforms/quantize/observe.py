@@ -53,6 +53,11 @@ class Observed:
     moments: dict[str, Array] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
+    def extent(self, name: str) -> float:
+        """How far the values of a tensor are apart; 0 if they are not known."""
+        found = self.histograms.get(name)
+        return found.high - found.low if found else 0.0
+
     def add(self, name: str, values: Array) -> None:
         """Count one sample's values of a tensor."""
         if not np.isfinite(values).all():

@@ -54,6 +54,7 @@ from edgekit.host.compiler.transforms.quantize.samples import (
 )
 from edgekit.host.compiler.transforms.quantize.scales import scales_of
 from edgekit.host.compiler.transforms.quantize.sensitive import next_in_floats, noises
+from edgekit.host.compiler.transforms.quantize.tails import float_tails
 from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -173,7 +174,7 @@ class _Evaluator:
     def _build_graph(self, recipe: Recipe) -> tuple[QuantizedGraph, frozenset[str]]:
         """Return the quantized graph and the nodes that stay in float."""
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
-        floats = set(recipe.floats)
+        floats = {*recipe.floats, *float_tails(base, observed)}
         key = recipe.equalized, recipe.compensated
         if key not in self.weights:
             self.weights[key] = WeightRounding(observed.moments if recipe.compensated else {})

@@ -73,12 +73,7 @@ def _join_parts(
     parts = computed_floats(graph, node.inputs)
     if groups.of(whole) in fixed or any(groups.of(part) in fixed for part in parts):
         return
-    size = _extent(observed.histograms.get(whole))
+    size = observed.extent(whole)
     for part in parts:
-        own = _extent(observed.histograms.get(part))
-        if len(consumers[part]) == 1 or own * _FINER >= size:
+        if len(consumers[part]) == 1 or observed.extent(part) * _FINER >= size:
             groups.join(whole, part)
-
-
-def _extent(found: Histogram | None) -> float:
-    return found.high - found.low if found else 0.0
