@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from edgekit.host.compiler.ir.types import Graph
     from edgekit.host.compiler.transforms.prune.report import PrunedLayer, PruneReport
 
+_KEPT = 0.5  # of the metric: with less, a model is of no use
 _NAME_WIDTH = 40
 _Sparsity = Annotated[
     float | None,
@@ -118,7 +119,8 @@ def prune(
     task = task_metric(path, graph, found, evaluate, options)
     labels = None if task else evaluate
     with working(f"pruning {path.name}"):
-        made = pruned_file(path, graph, found, zeros, labels, all_layers, options)
+        careful = sparsity is None and not zeros.of
+        made = pruned_file(path, graph, found, zeros, labels, all_layers, options, careful)
     atomic_write(file, written(made.graph, path, file))
     metric = task.compare(graph, made.graph) if task else None
     name = board_name(board)
@@ -166,6 +168,7 @@ def _emit_json(
             "sparsity": report.sparsity,
             "peaks": report.peaks,
             "broken": report.broken or None,
+            "broken_at": report.broken_at or None,
             "classes": report.classes and asdict(report.classes),
             "board": board,
             "layers": layers,
@@ -194,6 +197,8 @@ def _print_report(
     table(("layer", "kind", "runs", "zeros", "cosine", "SNR dB"), rows, left=3)
     pruned = report.pruned
     print(f"pruned   {len(pruned)} of {len(report.layers)} layers, {report.sparsity:.1%} zeros")
+    if report.broken_at:
+        print(f"fewer    zeros than {report.broken_at:.0%}, which would probably break the model")
     reasons = [layer.dense for layer in report.layers if layer.dense]
     for why in dict.fromkeys(reasons):
         print(f"dense    {reasons.count(why)} layers: {why}")
@@ -207,7 +212,12 @@ def _print_report(
         )
     show_effects(path, file, report.classes, ("before", "after"), times, metric)
     print(f"written  {file}")
-    if name := report.broken:
+    if metric is not None and (metric.after or 0) < _KEPT * (metric.before or 0):
+        warn(
+            f"the model is broken: {metric.name} fell from {metric.before:.4f} to "
+            f"{metric.after or 0:.4f}; try fewer zeros, or more and more varied samples"
+        )
+    elif name := report.broken:
         warn(
             f"the model is probably broken: peaks of {name} are off by {report.peaks[name]:.1f} "
             "standard deviations, expected at most 1; try fewer zeros, or more and more varied "

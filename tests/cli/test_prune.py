@@ -127,6 +127,19 @@ def test_a_model_that_is_probably_broken_is_named(edgekit: Any, home: Path) -> N
     assert found["0.95"][2]["y"] > 1
 
 
+def test_a_share_that_breaks_the_model_is_not_the_default(edgekit: Any, home: Path) -> None:
+    noise = np.random.default_rng(3).standard_normal((24, 16, SIZE, SIZE)).astype(np.float32)
+    noise **= 5  # few values are large, as scores of detectors
+    path, data = two_branches(home, 1.0), _saved(home, x=noise)
+    line = ("prune", path, "--samples", data)
+    assert edgekit(*line, "--sparsity", "0.8", "--json").document["broken"] == "y"
+    done, document = edgekit(*line), edgekit(*line, "--json").document
+    assert (document["broken"], document["broken_at"]) == (None, 0.8)
+    assert document["sparsity"] < 0.6 and document["peaks"]["y"] <= 1
+    assert "fewer    zeros than 80%, which would probably break the model" in done.out
+    assert "probably broken" not in done.err
+
+
 _NAN = images(16)
 _NAN[3, 0, 0, 0] = np.nan
 

@@ -35,6 +35,8 @@ _SEEN = 64  # maximum number of samples that weights are fitted to
 _KEPT = "changes the outputs too much"
 _UNSURE = "samples cover too few of its inputs"
 
+_FEWER = (0.7, 0.6, 0.5)  # zeros, where more break a model
+
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
@@ -178,9 +180,11 @@ def pruned_file(
     labels: Path | None = None,
     every: bool = False,
     options: InputOptions | None = None,
+    careful: bool = False,
 ) -> Pruned:
     """`prune` the graph imported from `model` with the samples in `data`. `options` override the
-    pixel scaling recorded in the model. The loss is added to the graph as a note.
+    pixel scaling recorded in the model. The loss is added to the graph as a note. `careful`: fewer
+    zeros where those of the pattern would break the model, as the report's `broken_at` says.
 
     Raises InputError for unsuitable models or samples.
     """
@@ -188,6 +192,11 @@ def pruned_file(
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
     made = prune(graph, samples, pattern, truth, every)
+    for share in _FEWER if careful and made.report.broken else ():
+        made = prune(graph, samples, replace(pattern, sparsity=share), truth, every)
+        if not made.report.broken:
+            made = replace(made, report=replace(made.report, broken_at=pattern.sparsity))
+            break
     report = made.report
     note = (
         f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "

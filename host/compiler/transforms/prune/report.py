@@ -41,7 +41,8 @@ class PrunedLayer:
 class PruneReport:
     """`outputs` and `layers` are measured on `unseen` held-out samples; weights were fitted to
     `seen` others. `peaks`: mean error of each output's largest value per sample, in standard
-    deviations of all its values. Detection scores are peaks, too few to affect cosine or noise."""
+    deviations of all its values. Detection scores are peaks, too few to affect cosine or noise.
+    `broken_at`: the larger share of zeros that was tried first, and broke the model; or 0."""
 
     outputs: Mapping[str, QuantizationError]
     layers: tuple[PrunedLayer, ...]
@@ -49,6 +50,7 @@ class PruneReport:
     classes: Classes | None
     seen: int
     unseen: int
+    broken_at: float = 0.0
 
     @property
     def cosine(self) -> float:
