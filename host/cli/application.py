@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.release import ApplicationState
 
 _TEMPLATES = ("camera", "microphone", "search", "serve", "watch", "wyoming")
-_PARTS = {"watch": ("serve/pictures.py", "serve/sounds.py")}  # of other templates
+_WORDS = ("microphone/features.py", "microphone/wake_words.py")
+_PARTS = {  # of other templates
+    "watch": ("serve/pictures.py", "serve/sounds.py", *_WORDS),
+    "wyoming": _WORDS,
+}
 _OF_KERNELS = "search"  # needs a release of kernels instead of a model
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import shutil
@@ -40,7 +42,7 @@ def test_it_runs_from_the_readme(edgekit, home):
     enroll_host(connect("local"))
     assert edgekit("app", "new", "watch").code == 0
     assert {path.name for path in (home / "watch").iterdir()} == {
-        "app.toml", "main.py", "pictures.py", "sounds.py",
+        "app.toml", "features.py", "main.py", "pictures.py", "sounds.py", "wake_words.py",
     }  # fmt: skip
     face = _MODELS / "face_detection_back.tflite"
     assert edgekit("app", "install", "watch", face).code == 0
@@ -85,6 +87,28 @@ def test_each_file_gets_a_result_once(dogs, home):
     os.utime(dogs / "street.jpg", ns=(later, later))
     assert _watching(home).stdout.startswith("street.jpg: ")
     assert _result(home, "street.jpg")["width"] == 320
+
+
+def test_a_picture_of_a_picture_is_in_its_result(edgekit, home):
+    """It is the same that run draws."""
+    values = np.random.default_rng(1).uniform(0, 1, (1, 3, 64, 96)).astype(np.float32)
+    path = detector(home, {"y": values}, (32, 48))
+    Image.new("RGB", (96, 64), "gray").save(home / "street.png")
+    done = edgekit("run", path, "--input", "street.png")
+    assert "picture  street.png: 96 x 64" in done.out, done.err
+    assert "may be a picture, pixels from 0 to 1" in done.err
+    assert edgekit("deploy", path, "--task", "image").code == 0
+    assert edgekit("app", "new", "watch", "eye").code == 0
+    (home / "watched").mkdir()
+    shutil.copyfile(home / "street.png", home / "watched/street.png")
+    assert _watching(home).returncode == 0
+    image = _result(home, "street.png")["image"]
+    made = Image.open(io.BytesIO(base64.b64decode(image["png"])))
+    drawn = Image.open(home / "street.out.png")
+    assert (image["width"], image["height"]) == made.size == drawn.size
+    np.testing.assert_array_equal(np.asarray(made), np.asarray(drawn))
+    expected = (values[0] * 255 + 0.5).astype(np.uint8).transpose(1, 2, 0)
+    np.testing.assert_array_equal(np.asarray(drawn), expected)
 
 
 def test_a_model_without_a_task_is_one_line(edgekit, home):

@@ -50,9 +50,11 @@ _CHUNK = (
 @pytest.mark.slow
 def test_an_inference_that_hangs_ends_the_server(tmp_path: Path) -> None:
     (tmp_path / "edgekit_runtime.py").write_text(_RUNTIME)
+    templates = kernels_folder().parent / "templates"
+    paths = f"{tmp_path}:{templates / 'microphone'}"
     server = subprocess.Popen(
-        [sys.executable, kernels_folder().parent / "templates/wyoming/main.py", "--port", "0"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "WATCHDOG_USEC": "1000000"},
+        [sys.executable, templates / "wyoming/main.py", "--port", "0"],
+        env={**os.environ, "PYTHONPATH": paths, "WATCHDOG_USEC": "1000000"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )

@@ -23,13 +23,13 @@ Event = tuple[str, dict[str, Any]]
 @contextmanager
 def wyoming_server(board: Path) -> Iterator[int]:
     """Runs the template with what is deployed; gives its port."""
-    program = kernels_folder().parent / "templates/wyoming/main.py"
+    templates = kernels_folder().parent / "templates"
     environment = {
         **os.environ,
-        "PYTHONPATH": str(board / "current/runtime.pyz"),
+        "PYTHONPATH": f"{board / 'current/runtime.pyz'}:{templates / 'microphone'}",
         "EDGEKIT_ROOT": str(board),
     }
-    words = [sys.executable, str(program), "--port", "0"]
+    words = [sys.executable, str(templates / "wyoming/main.py"), "--port", "0"]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -8,7 +8,6 @@ mono samples at 16 kHz also works: name it with --command. --wav reads a file in
 
 import argparse
 import array
-import collections
 import shlex
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import wave
 
 import edgekit_runtime
 import features
+import wake_words
 
 ARECORD = f"arecord -q -t raw -f S16_LE -r {features.RATE} -c 1"
 PACKAGES = {"arecord": "alsa-utils"}  # of Debian, by program
@@ -52,36 +52,6 @@ def recording(path):
             yield data
 
 
-class Ear:
-    """A model with its recent input and outputs; averages the last `window` outputs."""
-
-    def __init__(self, model, window):
-        self.model = model
-        (self.spec,), (self.answer,) = model.inputs, model.outputs
-        self.features = features.Features()
-        self.rows = []
-        self.answers = collections.deque([0.0] * window, window)
-        self.frames = 0
-
-    def hear(self, data):
-        """Yields the wake word's probability after each run of the model."""
-        for row in self.features.of(data):
-            self.frames += 1
-            self.rows.append(row)
-            if len(self.rows) == self.spec.shape[1]:
-                outputs = self.model.run({self.spec.name: self.quantized()})
-                (code,) = memoryview(outputs[self.answer.name]).cast("B")
-                self.answers.append(code * self.answer.scale)
-                self.rows = []
-                yield sum(self.answers) / len(self.answers)
-
-    def quantized(self):
-        """Quantizes the rows for the model's input."""
-        scale, zero = self.spec.scale, self.spec.zero_point
-        values = (round(value / scale) + zero for row in self.rows for value in row)
-        return array.array("b", (max(-128, min(value, 127)) for value in values))
-
-
 def events(model, sound):
     """Yields what a model with a task hears: words, or speech."""
     if model.task.rate != features.RATE:
@@ -115,7 +85,7 @@ def main():
                 print(f"heard {heard.name} {where}, {heard.score:.2f}", flush=True)
                 edgekit_runtime.alive(f"heard {heard.name} {where}")
             return
-        ear, quiet = Ear(model, options.window), 0
+        ear, quiet = wake_words.Ear(model, options.window), 0
         for data in sound:
             if not ear.frames:  # not before: it may be that there is no microphone
                 edgekit_runtime.alive(f"listening for {model.name}")

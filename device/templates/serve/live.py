@@ -115,6 +115,8 @@ def as_jpeg(picture, task, found):
     """The picture with what was found; without one, a line that says so."""
     from PIL import Image, ImageDraw
 
+    if task == "image":
+        picture, found = pictures.made_picture(found).convert("RGB"), ()
     canvas = Image.new("RGB", (640, 360), "#202124") if picture is None else picture.copy()
     canvas.thumbnail((MOST_EDGE, MOST_EDGE))
     draw, scale = ImageDraw.Draw(canvas), canvas.width / picture.width if picture else 1.0

@@ -1,5 +1,6 @@
 """Pictures in requests, and as JSON what models find in them, in texts and in sound."""
 
+import base64
 import io
 import warnings
 
@@ -9,7 +10,7 @@ NO_PILLOW = (
 )
 
 
-TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr")
+TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "image", "ocr")
 UNREADABLE = (  # what Pillow raises for damaged files
     OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, RuntimeError,
 )  # fmt: skip
@@ -57,6 +58,11 @@ def as_json(task, found):
         return {"shares": [share._asdict() for share in found.shares]}
     if task in ("ocr", "transcribe"):
         return found._asdict()
+    if task == "image":
+        made = io.BytesIO()
+        made_picture(found).save(made, "PNG")
+        png = base64.b64encode(made.getvalue()).decode()
+        return {"image": {"width": found.width, "height": found.height, "png": png}}
     if task == "embed":
         return {"vector": found}
     if task == "instances":
@@ -71,6 +77,14 @@ def as_json(task, found):
         each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]
         return {"poses": each}
     return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
+
+
+def made_picture(found):
+    """What a model for pictures made, as Pillow's."""
+    from PIL import Image
+
+    mode = "L" if found.channels == 1 else "RGB"
+    return Image.frombytes(mode, (found.width, found.height), found.pixels)
 
 
 def predictions_of(boxes):

@@ -18,6 +18,7 @@ import time
 import edgekit_runtime
 import pictures
 import sounds
+import wake_words
 
 DONE = ".json"
 PARTS = (".part", ".tmp")  # of files that are not whole
@@ -44,12 +45,13 @@ def stamps(folder):
 
 def looked(model, data):
     """What the model finds, as JSON."""
-    task = model.task
+    task = wake_words.task_of(model)
     kind = "read" if task.characters and task.kind != "ocr" else task.kind
     if task.tokenizer:
         return pictures.as_json(kind, getattr(model, kind)(data.decode("utf-8", "replace")))
     if kind in HEARD:
-        listener = edgekit_runtime.listen(model)
+        model.reset()
+        listener = wake_words.listen(model)
         heard = listener.feed(sounds.samples_of(data, task.rate)) + listener.finish()
         return {"heard": [each._asdict() for each in heard]}
     if kind == "transcribe":
@@ -90,7 +92,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
     with edgekit_runtime.open() as model:
-        if model.task is None:
+        if wake_words.task_of(model) is None:
             sys.exit("expected a model with a task, found one without; see main.py")
         edgekit_runtime.alive(f"watching {folder}")
         before = {}

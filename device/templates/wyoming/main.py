@@ -1,8 +1,9 @@
 """Wake words and transcripts for Home Assistant, by its Wyoming protocol.
 
-A model compiled with --task keyword, such as openWakeWord's, says when its words are heard; one for
-transcribe says what is said. In Home Assistant, add the integration "Wyoming Protocol" with this
-board's address and the port. --host 0.0.0.0 lets other machines connect: there is no password.
+A model compiled with --task keyword, such as openWakeWord's, or one of microWakeWord's, says when
+its words are heard; one for transcribe says what is said. In Home Assistant, add the integration
+"Wyoming Protocol" with this board's address and the port. --host 0.0.0.0 lets other machines
+connect: there is no password.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import threading
 
 import edgekit_runtime
+import wake_words
 
 MOST_LINE, MOST_BYTES = 1 << 16, 1 << 20  # of an event, and of what follows it
 MOST_SECONDS = 120  # of sound that is written down at once
@@ -44,7 +46,7 @@ def read_event(stream):
 
 def about(model):
     """What this program offers, as the answer to `describe`."""
-    task = model.task
+    task = wake_words.task_of(model)
     own = {"name": model.name, "attribution": MAKER, "installed": True, "version": None,
            "description": model.name}  # fmt: skip
     if task.kind == "transcribe":
@@ -83,27 +85,27 @@ class Client(socketserver.StreamRequestHandler):
         elif kind == "audio-start":
             self.begin()
         elif kind == "audio-chunk":
-            self.take(samples_of(data, payload, self.server.model.task.rate))
+            self.take(samples_of(data, payload, self.server.task.rate))
         elif kind == "audio-stop":
             self.end()
 
     def begin(self):
         self.stop_listening()
         self.heard, self.said = set(), False
-        if self.server.model.task.kind == "transcribe":
+        if self.server.task.kind == "transcribe":
             self.sound = array.array("f")
             return
         self.listens = self.server.ears.acquire(timeout=1)
         if not self.listens:
             raise AskedError("expected one listener at a time, found another; try again later")
         self.server.model.reset()
-        self.ear = edgekit_runtime.listen(self.server.model)
+        self.ear = wake_words.listen(self.server.model)
 
     def take(self, samples):
         if self.ear is None and self.sound is None:
             self.begin()
         if self.sound is not None:
-            rate = self.server.model.task.rate
+            rate = self.server.task.rate
             self.sound += samples[: MOST_SECONDS * rate - len(self.sound)]
             return
         with self.server.heartbeats.inference():
@@ -118,7 +120,7 @@ class Client(socketserver.StreamRequestHandler):
         self.heard &= set(self.ear.now)  # a word may be said again
 
     def name_of(self, number):
-        labels = self.server.model.task.labels
+        labels = self.server.task.labels
         return labels[number] if number < len(labels) else f"class {number}"
 
     def end(self):
@@ -165,7 +167,8 @@ class Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, address, model):
         super().__init__(address, Client)
-        self.model, self.ears, self.turn = model, threading.Semaphore(), threading.Lock()
+        self.model, self.task = model, wake_words.task_of(model)
+        self.ears, self.turn = threading.Semaphore(), threading.Lock()
         self.heartbeats = edgekit_runtime.Heartbeats()
 
     def service_actions(self):
@@ -179,10 +182,11 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with edgekit_runtime.open() as model:
-        if model.task is None or model.task.kind not in ("keyword", "transcribe"):
+        task = wake_words.task_of(model)
+        if task is None or task.kind not in ("keyword", "transcribe"):
             sys.exit(
                 "expected a model compiled with --task keyword or transcribe, found "
-                f"{model.task.kind if model.task else 'no task'}; compile it so"
+                f"{task.kind if task else 'no task'}; compile it so"
             )
         try:
             server = Server((options.host, options.port), model)
