@@ -17,7 +17,6 @@ from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.zig import kernels_folder
-from tests.cli.conftest import ROOT
 from tests.support.onnx_models import model, node, save, value
 from tests.support.wyoming import heard_by, wyoming_server
 
@@ -268,27 +267,6 @@ def test_the_microphone_template_tells_of_words(edgekit, home):
         assert found == [("not-detected", {})]
         ((kind, error),) = heard_by(port, [], _melody(), 44100)
         assert kind == "error" and "expected sound of 16000 samples a second" in error["text"]
-
-
-def test_wake_words_of_features_are_heard_over_wyoming_and_in_files(edgekit, home):
-    """microWakeWord's models have no task: the programs compute their features."""
-    assert edgekit("deploy", ROOT / "models/okay_nabu.tflite").code == 0
-    board, spoken = home.parent / "home/boards/local", _sounds()
-    quiet = np.zeros(_RATE // 2)
-    with wyoming_server(board) as port:
-        ((_, about),) = heard_by(port, [("describe", {})], [])
-        assert [m["name"] for m in about["wake"][0]["models"]] == ["okay_nabu"]
-        for name, kinds in (("okay_nabu", ["detection"]), ("open_the_door", ["not-detected"])):
-            sound = np.concatenate([quiet, spoken[name] / 32768, quiet])
-            assert [kind for kind, _ in heard_by(port, [], sound)] == kinds
-    assert edgekit("app", "new", "watch", "ear").code == 0
-    (home / "watched").mkdir()
-    _wav(home / "watched/door.wav", np.concatenate([quiet, spoken["okay_nabu"] / 32768, quiet]))
-    paths = {"PYTHONPATH": str(board / "current/runtime.pyz"), "EDGEKIT_ROOT": str(board)}
-    words = (sys.executable, "ear/main.py", "--once", "--seconds", "0.01")
-    subprocess.run(words, cwd=home, env={**os.environ, **paths}, check=True)
-    ((heard),) = json.loads((home / "watched/door.wav.json").read_text())["heard"]
-    assert heard["label"] == "okay_nabu" and heard["score"] > 0.85
 
 
 def test_other_models_do_not_listen(edgekit, home):
