@@ -42,7 +42,7 @@ from edgekit.host.compiler.tasks.instances import instance_head, with_instance_m
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.page import check_finder, part_of
-from edgekit.host.compiler.tasks.persons import person_maps, vit_pose
+from edgekit.host.compiler.tasks.persons import person_maps, undecided_maps, vit_pose
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
@@ -150,7 +150,8 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
     why = known_detector(model.ends.graph, model.ends.image) or undecided_image(model.ends)
-    why = why or undecided_vector(model) or "its outputs are not known ones"
+    why = why or undecided_vector(model) or undecided_maps(model.ends)
+    why = why or "its outputs are not known ones"
     if lines := scores_of(model.ends):
         why = (
             f"'{lines.name}' may be characters along a line of text, which no file lists: put them "
@@ -285,14 +286,15 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     labels = model.labels(seen.count) if seen.count else ()
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
-    likely = is_shares(model.ends, seen) or is_whole(model.ends, seen)
-    if not (model.options.task == SEGMENT or labels or likely):
+    sure = model.options.task == SEGMENT or labels or is_shares(model.ends, seen)
+    if not (sure or is_whole(model.ends, seen)):
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
     name = free_name(graph, SEGMENTS)
     made = to.with_output(seen.numbers(to), name)
-    what = "may be the share of one class" if seen.classes == 1 else "is a map of classes"
+    what = f"{'is' if sure else 'may be'} a map of classes"
+    what = "may be the share of one class" if seen.classes == 1 else what
     source = model.source(labels, f"because '{seen.tensor.name}' {what}")
     pixels = model.pixels(seen.count)
     if not labels and (known := known_classes(model.ends, seen)):

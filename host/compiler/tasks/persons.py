@@ -16,7 +16,7 @@ from edgekit.host.compiler.tasks.heads import Head
 
 _PERSON = (17, 26, 133)  # points of COCO, Halpe and COCO-WholeBody
 _UPRIGHT, _PART = (3, 4), 4  # proportions of a person, and pixels along a pixel of a map
-_MOST_POINTS = 256
+_LEAST_MAPS, _MOST_POINTS = 4, 256
 _EXACT = 1 << 24  # numbers of places are computed in f32
 _PIXELS = {
     "fit": LETTERBOX,
@@ -91,6 +91,17 @@ def person_maps(ends: Ends) -> Iterator[Head]:
     if output.shape == (1, _PERSON[0], *sides) and min(sides) > 2:
         what = f"'{output.name}' may be maps of the points of one person who fills the picture"
         yield _of_maps("hrnet", what, output, np.full((1, 1, 2), _PART))
+
+
+def undecided_maps(ends: Ends) -> str:
+    """What is missing where the only output may be maps of points, or of classes; else empty."""
+    output = ends.only(4)
+    if output is None or output.shape[1] < _LEAST_MAPS or not any(vit_pose(ends)):
+        return ""
+    return (
+        f"'{output.name}' may be {output.shape[1]} maps of points, for --task pose, or of classes, "
+        "for --task segment"
+    )
 
 
 def _of_maps(name: str, what: str, output: Tensor, unit: Array) -> Head:

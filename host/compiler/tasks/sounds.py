@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.task import (
 from edgekit.device.runtime.agent.transcribe import LEAST_VARIANCE
 from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PIXELS, config_folder, features_file
@@ -177,7 +178,10 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     lists = (*notes.labels, read_label_file(path)[0], read_config(path).labels)
     labels = next((each for each in lists if each and len(each) == _length(scores)), ())
     if not asked and not labels:
-        return _unnamed(path, graph, scores) if guesses and _length(scores) > 1 else None
+        if not guesses or _length(scores) < 2:
+            return None
+        if scores.name not in probabilities(graph, (scores.name,)):
+            return _unnamed(path, graph, scores)
     about = read_json(config_folder(path) / PIXELS)
     stated = about.get("sampling_rate")
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
@@ -192,7 +196,9 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
         graph = _on_any_level(graph)
     spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or usual)
     at = "at the rate in the file" if rate else f"at {usual} samples per second, {why}"
-    return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
+    source = f"because {_length(inputs[0])} samples give scores, {at}"
+    source += "" if labels else f", by number, since {path.stem}.txt next to it lists no labels"
+    return _told(graph, spec, source, "hears")
 
 
 def _on_any_level(graph: Graph) -> Graph:

@@ -40,7 +40,7 @@ def test_maps_of_a_person_are_read_in_pixels_of_the_input(tmp_path):
 
 def test_maps_of_other_points_are_taken_if_asked_for(tmp_path):
     path = detector(tmp_path, {"output": _random(1, 21, 16, 16)}, (64, 64))
-    assert prepared(path).task is None
+    assert "may be 21 maps of points, for --task pose" in prepared(path).source
     made = prepared(path, CompileOptions(task="pose"))
     assert made.task is not None and made.task.kind == "pose"
 
@@ -159,3 +159,27 @@ def test_words_in_sound_of_any_length_are_heard_in_a_second(tmp_path):
     made = with_task(path, import_for_task(path, guess), guess)
     assert made.task is not None and made.task.labels == ("yes", "no", "stop")
     assert made.graph.tensors[made.graph.inputs[0]].shape == (1, 16000)
+
+
+@pytest.mark.parametrize(
+    ("samples", "classes", "rate"), [(15600, 521, 16000), (320000, 527, 32000)]
+)
+def test_sounds_of_many_classes_have_numbers_without_labels(tmp_path, samples, classes, rate):
+    """YAMNet and PANNs also give features of the sound."""
+    nodes = [
+        node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+        node("Add", ["mean", "c"], ["all"]),
+        node("Sigmoid", ["all"], ["scores"]),
+        node("Add", ["mean", "e"], ["features"]),
+    ]
+    constants = {"c": _random(1, classes), "e": _random(1, 1024)}
+    given = [value("x", [1, samples])]
+    made = model(nodes, given, ["scores", "features"], constants, opset=13)
+    found = prepared(save(made, tmp_path))
+    assert found.task is not None and found.task.kind == "keyword"
+    assert (found.task.output, found.task.rate) == ("scores", rate)
+    assert "by number, since m.txt next to it lists no labels" in found.source
+    assert "as PANNs take them" in found.source or rate == 16000
+    (tmp_path / "m.txt").write_text("\n".join(f"sound {i}" for i in range(classes)))
+    labeled = prepared(tmp_path / "m.onnx").task
+    assert labeled is not None and labeled.labels[3] == "sound 3"
