@@ -37,10 +37,19 @@ class Sound(NamedTuple):
     seconds: float
 
 
+class Made(NamedTuple):
+    """The size of a picture that a model made, and the rows and columns of its input."""
+
+    width: int
+    height: int
+    rows: int
+    columns: int
+
+
 @dataclass(frozen=True)
 class FileResult:
     """Result for a file: `classes` of each run of a classifier; `poses` of a detector, which has
-    boxes without points, and `segments` (None for other models). `image` is the size of a picture
+    boxes without points, and `segments` (None for other models). `image` is of a picture
     that was made. `drawn` is the picture with what was found, if it was written."""
 
     file: Path
@@ -59,7 +68,7 @@ class FileResult:
     text: str | None = None
     spoken: Sound | None = None
     subtitles: tuple[Subtitle, ...] | None = None
-    image: tuple[int, int] | None = None
+    image: Made | None = None
 
     @property
     def title(self) -> str:
@@ -97,7 +106,7 @@ def with_findings(
         image = image_of(values.tobytes(), (shape[0], shape[1], shape[2]), where.size, where.placed)
         if target is not None:
             write_image(image, target)
-        return replace(drawn, image=(image.width, image.height))
+        return replace(drawn, image=Made(image.width, image.height, *where.size))
     if task.kind == SEGMENT:
         _, rows, columns = values.shape
         made = segments_of(

@@ -122,8 +122,11 @@ def _found_lines(found: FileResult) -> Iterator[str]:
         yield f"  {found.line.score:8.4f}"
     if found.spoken:
         yield f"spoken   {found.spoken.file}: {found.spoken.seconds:.2f} s"
-    if found.image:
-        yield f"picture  {found.file.name}: {found.image[0]} x {found.image[1]}"
+    if made := found.image:
+        yield (
+            f"picture  {found.file.name}: {made.width} x {made.height}, of {made.columns} x "
+            f"{made.rows} as the model takes it"
+        )
     if found.drawn:
         yield f"drawn    {found.drawn}"
 
@@ -161,7 +164,7 @@ def _findings(found: FileResult) -> dict[str, Any]:
         "heard": found.heard and [heard._asdict() for heard in found.heard],
         "vector": found.vector,
         "lines": found.lines and [line._asdict() for line in found.lines],
-        "image": found.image,
+        "image": found.image and found.image._asdict(),
         "line": found.line and found.line._asdict(),
         "subtitles": found.subtitles and [each._asdict() for each in found.subtitles],
         "spoken": found.spoken and {"file": str(found.spoken.file), "s": found.spoken.seconds},

@@ -95,7 +95,7 @@ def test_a_picture_of_a_picture_is_in_its_result(edgekit, home):
     path = detector(home, {"y": values}, (32, 48))
     Image.new("RGB", (96, 64), "gray").save(home / "street.png")
     done = edgekit("run", path, "--input", "street.png")
-    assert "picture  street.png: 96 x 64" in done.out, done.err
+    assert "picture  street.png: 96 x 64, of 48 x 32 as the model takes it" in done.out, done.err
     assert "may be a picture, pixels from 0 to 1" in done.err
     assert edgekit("deploy", path, "--task", "image").code == 0
     assert edgekit("app", "new", "watch", "eye").code == 0
