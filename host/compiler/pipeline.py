@@ -17,6 +17,7 @@ from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import sample_note, unfitted_note
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
+from edgekit.host.compiler.lowering.conv.grouped_conv import join_groups
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
@@ -204,6 +205,10 @@ def _more(before: float, after: float) -> str:
     return f"{after / before - 1:+.1%}" if before else "+0.0%"
 
 
+def _join_groups(work: PreparedGraph, target: Target) -> PreparedGraph:
+    return work.then("join_groups", join_groups(work.graph, target.board, target.table))
+
+
 def _fuse_into_products(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Fuses transposes and factors into products; does nothing on boards without the kernel."""
     graph = with_views(work.graph, target.board)
@@ -232,7 +237,9 @@ PIPELINE: tuple[Transform, ...] = (
     _half_precision,
     # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
     _fit_to_memory,
+    _join_groups,
     _graph_pass("fuse_epilogues", fuse_epilogues),
+    _join_groups,  # also those whose functions were before the concatenation
     _fuse_into_products,
     _chain_convolutions,
     _graph_pass("fuse_additions", fuse_additions),

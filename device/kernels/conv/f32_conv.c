@@ -2,7 +2,8 @@
  * channels.
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, ONE_PIXEL
- * (images have one, so tiles of several are not compiled), LONG_SUMS (f16 sums in parts), K_BLOCK
+ * (images have one, so tiles of several are not compiled), LONG_SUMS (f16 sums in parts), GROUPED
+ * (each so many panels read the next win.c channels of x), K_BLOCK
  * (pointwise f32: block size along k), NARROW (f32: bits of a stored weight, see narrow.h), and
  * those of epilogue.h. Narrow weights are widened in registers with NARROW_IN_REGISTERS, for few
  * tiles of pixels; else a panel at once or, with UNPACKS_ALL, all panels. The A operand is never
@@ -43,10 +44,17 @@ typedef ek_f32_conv_args conv_args;
 #endif
 #include "rows.h"
 
+#ifdef GROUPED
+/* The first channel of the group that an output channel belongs to. */
+#define OWN(a, channel) ((channel) / (GROUPED * NV * EK_VL) * CHANNELS(a))
+#else
+#define OWN(a, channel) 0
+#endif
+
 #ifdef LONG_SUMS
 /* Sums of a tile: of runs of EK_HALF_RUN products, which are added up in f16, too. Each sum grows
  * for a few steps only, so that little is rounded off. */
-EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const elem *w,
+EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, long own, const elem *w,
                          const char *ahead, vf acc[MR][NV]) {
     (void)ahead;
     for (long s = 0; s < rows->count; s++)
@@ -55,7 +63,7 @@ EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const e
             vf some[MR][NV] = {0};
             EK_UNROLL
             for (int i = 0; i < mr; i++)
-                x[i] = rows->ptr[s * MR + i] + from;
+                x[i] = rows->ptr[s * MR + i] + own + from;
             f32_columns columns = {.at = w, .row = nv * EK_VL, .left = EK_VL};
 #ifdef READ_AHEAD
             columns.ahead = ahead;
@@ -127,16 +135,16 @@ EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f3
 #endif
 #ifdef LONG_SUMS
 #ifdef READ_AHEAD
-    long_sums(mr, nv, rows, w, reads ? (const char *)a->ahead + later : NULL, acc);
+    long_sums(mr, nv, rows, OWN(a, channel), w, reads ? (const char *)a->ahead + later : NULL, acc);
 #else
-    long_sums(mr, nv, rows, w, NULL, acc);
+    long_sums(mr, nv, rows, OWN(a, channel), w, NULL, acc);
 #endif
 #else
     for (long s = 0; s < rows->count; s++) {
         const elem *x[MR];
         EK_UNROLL
         for (int i = 0; i < mr; i++)
-            x[i] = rows->ptr[s * MR + i];
+            x[i] = rows->ptr[s * MR + i] + OWN(a, channel);
         f32_columns columns = {.at = w, .row = nv * EK_VL, .left = EK_VL};
 #ifdef READ_AHEAD
         columns.ahead = reads ? (const char *)a->ahead + later + s * step : NULL;

@@ -276,7 +276,7 @@ def _count_steps(graph: Graph, node: Node, lanes: int) -> _Steps:
     return _Steps(widest, _count_runs(shapes, [t.shape for t in of.outs]))
 
 
-@_counts(ops.Conv2D, ops.DynamicConv2D, ops.Conv2D16x8)
+@_counts(ops.Conv2D, ops.DynamicConv2D, ops.Conv2D16x8, ops.GroupedConv2D)
 def _count_conv(_op: Operator, of: _Operands) -> _Steps:
     oc, kh, kw, ic = of.shapes[1]
     pixels, taps = of.out // oc, kh * kw

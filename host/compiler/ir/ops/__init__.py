@@ -25,6 +25,8 @@ from edgekit.host.compiler.ir.ops.elementwise import Add, Mul
 from edgekit.host.compiler.ir.ops.fourier import *
 from edgekit.host.compiler.ir.ops.functions import *
 from edgekit.host.compiler.ir.ops.gather import *
+from edgekit.host.compiler.ir.ops.grouped import *
+from edgekit.host.compiler.ir.ops.grouped import GroupedConv2D
 from edgekit.host.compiler.ir.ops.layout import *
 from edgekit.host.compiler.ir.ops.logic import *
 from edgekit.host.compiler.ir.ops.loop import *
@@ -60,6 +62,6 @@ def every() -> list[type[_Operator]]:
 
 
 # Products with weights and a bias that can have an epilogue.
-Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
+Weighted = Conv2D | DepthwiseConv2D | GroupedConv2D | TransposeConv2D | FullyConnected
 # Operators whose f32 kernels can clamp results.
 Activated = Weighted | Add | AveragePool2D | DynamicConv2D | DynamicFullyConnected | MaxPool2D | Mul

@@ -158,7 +158,10 @@ def f32_product(
     joined = (window.dilation[1] == 1 or kw == 1) and x_pitch == window.x[3]
     segments = fits and joined and not (outer and _copies_much(window))
     count = kh if segments else kh * kw
-    macros, suffix = _instance(ctx, window, method, dtype, count)
+    macros, suffix = kernel_instance(window, tile, dtype, count)
+    if method.kc is not None:
+        macros["K_BLOCK"] = method.kc
+        suffix += f"_k{method.kc}"
     macros |= stored.macros
     if may_read_ahead(ctx, window.pixels, macros):
         macros[READ_AHEAD] = 1
@@ -201,12 +204,11 @@ def f32_product(
     return [KernelCall(kernel, fields, tasks, grain_of(ctx, window, tasks, grain))]
 
 
-def _instance(
-    ctx: Context, window: Window, method: OperatorMethod, dtype: DType, segments: int
+def kernel_instance(
+    window: Window, tile: Tile, dtype: DType, segments: int
 ) -> tuple[dict[str, str | int], str]:
     """The macros of a direct kernel, and the part of its name that says them, for windows of so
     many segments."""
-    tile = tile_of(method, ctx.isa.vl)
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
     if window.pixels == 1:
@@ -218,7 +220,4 @@ def _instance(
     if dtype is DType.F16 and window.k > HALF_LONG:
         macros["LONG_SUMS"] = 1
         suffix += "_long"
-    if method.kc is not None:
-        macros["K_BLOCK"] = method.kc
-        suffix += f"_k{method.kc}"
     return macros, suffix
