@@ -99,7 +99,7 @@ class _Learning(_Timer):
         )
 
 
-@pytest.mark.parametrize("rows", [16, 1600])
+@pytest.mark.parametrize("rows", [16, 1600, 6400])
 def test_the_first_method_of_a_run_has_no_disadvantage(rows: int) -> None:
     default, other = (Method(rows, 3, 64, False, False, *tile) for tile in ((5, 16), (4, 24)))
     asked = Question(MatrixProduct(GemmShape(rows, 3, 64)), default, (other,), 1.0)
