@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,29 @@ rank = array("f", [1 / N] * N)
 for _ in range(30):
     rank = array("f", (DAMPING * y + (1 - DAMPING) / N for y in spread.matvec(rank)))
 print(json.dumps({"sum": sum(rank), "first": max(range(N), key=rank.__getitem__), "rank": rank[0]}))
+"""
+
+_EMBEDDINGS = b"""
+import json, os, random, sys
+from array import array
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+from edgekit_runtime import OutlierWeights, outlier_matmul
+
+# States of texts, two channels of which are large, as in language models; the layer embeds them.
+TEXTS, K, N = 24, 96, 48
+draw = random.Random(0)
+layer = array("b", (draw.randint(-127, 127) for _ in range(K * N)))
+values = array("f", (draw.gauss(0, 1) for _ in range(TEXTS * K)))
+for text in range(TEXTS):
+    values[text * K + 7] *= 40
+    values[text * K + 50] *= 60
+layer = memoryview(layer).cast("B").cast("b", [K, N])
+weights = OutlierWeights.from_int8(layer, array("f", [1 / 64] * N))
+states = memoryview(values).cast("B").cast("f", [TEXTS, K])
+embedded, why = outlier_matmul(states, weights, path="split", explain=True)
+rough = outlier_matmul(states, weights, path="int8", absmax="row")
+found = {"embedded": embedded.tolist(), "rough": rough.tolist(), "outliers": why.outliers}
+print(json.dumps(found))
 """
 
 _SPOILED = b"""
@@ -124,6 +148,19 @@ def test_the_ranks_of_pages_by_a_sparse_matrix(board):
     found = run(board, _RANKS)
     assert found["first"] == rank.argmax() and abs(found["sum"] - 1) < 1e-4
     assert abs(found["rank"] / rank[0] - 1) < 1e-4
+
+
+@on("a57", "rv64v")
+def test_texts_are_embedded_with_their_large_channels_apart(board):
+    draw, (texts, k, n) = random.Random(0), (24, 96, 48)
+    layer = np.array([draw.randint(-127, 127) / 64 for _ in range(k * n)], np.float32)
+    states = np.array([draw.gauss(0, 1) for _ in range(texts * k)], np.float32).reshape(texts, k)
+    states[:, [7, 50]] *= [40, 60]
+    exact = states @ layer.reshape(k, n)
+    found = run(board, _EMBEDDINGS, "-I", "-S")  # without site: without NumPy
+    assert found["outliers"] == 2
+    split, rough = (np.abs(np.array(found[y]) - exact).mean() for y in ("embedded", "rough"))
+    assert split < 0.1 and rough > 10 * split  # one scale for all channels loses the small ones
 
 
 @on("a57", "rv64v")
