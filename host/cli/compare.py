@@ -132,7 +132,7 @@ def compare(
     if as_json:
         emit(_document(found, cost))
     else:
-        _show(found, cost)
+        _show(found, cost, rounds=options.weights is not None or options.precision != "f32")
 
 
 def _check_models(path: Path, reference: Path | None, options: CompileOptions) -> None:
@@ -210,7 +210,8 @@ def _document(found: Comparison, cost: _Times) -> dict[str, Any]:
     }
 
 
-def _show(found: Comparison, cost: _Times) -> None:
+def _show(found: Comparison, cost: _Times, rounds: bool) -> None:
+    """`rounds`: the compiler stores weights or computes in fewer bits."""
     from edgekit.host.cli.output import table, three_digits
     from edgekit.host.cli.report import end_of
 
@@ -233,6 +234,9 @@ def _show(found: Comparison, cost: _Times) -> None:
     table(heads, rows, left=2, drop=_LESS_IMPORTANT, names=True)
     if found.scaling:
         print(f"note     {found.scaling}")
+    if not found.rounding and rounds:
+        print("loss     not split by operator, as only 8-bit models are; see where SQNR falls")
+        return
     if not found.rounding:
         print("loss     no operator rounds to fewer bits")
         return

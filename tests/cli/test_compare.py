@@ -89,6 +89,7 @@ def test_half_precision_is_compared_by_operator(edgekit: Any, home: Path) -> Non
     found = edgekit(*command, "--json").document
     halves = [each["board"]["sqnr_db"] for each in found["operators"]]
     assert len(halves) >= 4 and all(40 < each < 110 for each in halves), found["operators"]
+    assert "loss     not split by operator" in edgekit(*command).out
 
 
 def test_another_reference_shows_where_it_differs(edgekit: Any, home: Path) -> None:
