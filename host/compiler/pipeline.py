@@ -21,6 +21,7 @@ from edgekit.host.compiler.lowering.conv.grouped_conv import join_groups
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
+from edgekit.host.compiler.lowering.gemm.row_tables import with_tables
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
@@ -178,6 +179,12 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
 
+def _with_tables(work: PreparedGraph, target: Target) -> PreparedGraph:
+    """Lets products look sums up where that is faster; golden outputs then have their rounding."""
+    graph = with_tables(work.graph, target.board)
+    return work if graph is work.graph else replace(work, graph=graph, imported=graph)
+
+
 def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
@@ -234,6 +241,7 @@ PIPELINE: tuple[Transform, ...] = (
     _compress_weights,
     _tie_states,
     _graph_pass("upsample_late", upsample_late),
+    _with_tables,
     _half_precision,
     # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
     _fit_to_memory,

@@ -29,6 +29,8 @@ _FEW_BITS = [
     *((m, 48, 512, group) for m in (1, 9) for group in (16, 32, 128, 256)),
     (1, 32, 1024, 512),
 ]
+# Outputs, inputs, values per scale, threshold: inputs are in [-1, 1].
+_LOOKED_UP = [(83, 256, 64, 0.95), (64, 512, 32, 6.0), (5, 192, 96, 0.5), (145, 512, 256, 0.95)]
 
 
 @pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))
@@ -102,4 +104,23 @@ def test_products_by_weights_of_few_bits_are_numpys(board, most, virtual_board, 
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     folder = build_graph(graph, load_board(board), tmp_path / "release")
     made = virtual_board(board, CPUS.get(board, CPUS["a76"])).run(folder, cases, tmp_path, 2)
+    check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)
+
+
+@pytest.mark.parametrize("least", [-2, -1])
+def test_rows_that_look_sums_up_are_numpys(least, virtual_board, tmp_path):
+    """Also where an embedding reads the rows of their weights."""
+    rng, layers = np.random.default_rng(4), []
+    for n, k, group, threshold in _LOOKED_UP:
+        weights = constant(rng.integers(least, 2, (n, k)), DType.I8)
+        scale = rng.uniform(0.5, 1, (n, k // group)).astype(np.float16).astype(np.float32)
+        rows = constant(np.arange(n), DType.I32)
+        layers.append(Case(ops.GatherQuantized(), (weights, rows, constant(scale))))
+        by = tensor((1, k)), weights, constant(np.ascontiguousarray(scale.T))
+        layers.append(Case(ops.OutlierFullyConnected(threshold, tables=True), by))
+    graph = with_shared_tables(graph_of(layers))
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build_graph(graph, load_board("a57"), tmp_path / "release")
+    made = virtual_board("a57").run(folder, cases, tmp_path, 2)
     check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)

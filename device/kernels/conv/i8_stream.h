@@ -15,7 +15,7 @@ _Static_assert(NV <= 2 && STREAM % NV == 0, "a stored panel has whole panels of 
 #if STREAM_BITS == 3
 #define CHUNK (I8_GROUP == 1 ? EK_VL : 16)
 #else
-#define CHUNK ((I8_GROUP == 1 ? NV : 1) * STEP)
+#define CHUNK (STREAM_BITS & STREAM_TABLES ? 16 : (I8_GROUP == 1 ? NV : 1) * STEP)
 #endif
 
 typedef int8_t values __attribute__((vector_size(CHUNK)));
@@ -35,7 +35,7 @@ EK_INLINE void unpack_thirds(const uint8_t *w, const uint8_t *third, int low, we
         memcpy(to, &found, CHUNK);
     }
 }
-#else
+#elif !(STREAM_BITS & STREAM_TABLES)
 /* The values of `size` bytes; those of the same byte are `run` apart. */
 EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long run) {
     bytes all = {0};
@@ -50,6 +50,32 @@ EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long r
 }
 #endif
 
+#if STREAM_BITS & STREAM_TABLES
+/* A group, from the byte of its first column on; four steps of EK_VL columns have 16 values each.
+ */
+EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, long width,
+                            weight *to) {
+    const bytes shift = {0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6};
+    _Static_assert(I8_GROUP == 16 && EK_VL == 4, "only kernels without dot products look up");
+    w += first / I8_GROUP;
+    for (long step = 0; step < GROUPS / 4; step += 4, w += 4 * width)
+        for (int j = 0; j < vectors; j++) {
+            bytes all;
+            EK_UNROLL
+            for (int i = 0; i < 4; i++)
+                memcpy((char *)&all + 4 * i, w + i * width + j * EK_VL, 4);
+            if (j == 0)
+                __builtin_prefetch(w + AHEAD);
+            EK_UNROLL
+            for (int i = 0; i < EK_VL; i++, to += I8_GROUP) {
+                const bytes at = (bytes){0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12} + i;
+                const bytes four = (bytes)vqtbl1q_u8((uint8x16_t)all, (uint8x16_t)at);
+                const values found = (values)(four >> shift & 3) - 2;
+                memcpy(to, &found, sizeof found);
+            }
+        }
+}
+#else
 /* A group of `vectors` vectors of columns, `first` bytes behind the first one of `width` columns'
  * steps. */
 EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, long width,
@@ -76,10 +102,12 @@ EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, lon
         }
     }
 }
+#endif
 
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long at = panel * NV, stored = at / STREAM * STREAM, in = at - stored;
-    const long all = (a->win.oc + EK_VL - 1) / EK_VL, width = ek_min(STREAM, all - stored) * EK_VL;
+    const long all = stream_vectors(a->win.oc, STREAM_BITS),
+               width = ek_min(STREAM, all - stored) * EK_VL;
     const long values = stream_values(width, GROUPS, STREAM_BITS);
     const long block = stream_block(width, GROUPS, STREAM_BITS, SCALES);
     const long vectors = ek_min(NV, all - at);

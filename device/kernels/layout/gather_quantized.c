@@ -63,7 +63,8 @@ static void widen(const ek_gather_quantized_args *a, long at, long from, long un
     const uint8_t *w = (const uint8_t *)a->table +
                        groups * stream_full(start, GROUPS, STREAM, SCALES) +
                        from / a->group * stream_block(width, GROUPS, STREAM, SCALES);
-    const int middle = 1 << (STREAM - 1), flip = stream_is_raised(STREAM) ? 0 : middle;
+    const int middle = 1 << (stream_bits(STREAM) - 1);
+    const int flip = stream_is_raised(STREAM) ? 0 : middle;
     scale = stream_scale(w + stream_values(width, GROUPS, STREAM) +
                          column * stream_scale_bytes(SCALES));
     for (long i = from; i < until; i++) {

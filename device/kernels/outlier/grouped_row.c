@@ -1,9 +1,9 @@
 /* Task: a panel of NV vectors of columns. Weights stream through the caches together with their
  * scales; those of 4, 3 or 2 bits are unpacked in registers.
  *
- * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 2, 3, 4 or 8), GROUPS (depth of
- * a group in the packed weights, for 4 bits at most 128, for 3 256, for 2 512), SCALES (a type of
- * scales of stream.h), and optionally I8_PREFETCH_DISTANCE. */
+ * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 2, 3, 4 or 8, or STREAM_TABLES +
+ * 2), GROUPS (depth of a group in the packed weights, for 4 bits at most 128, for 3 256, for 2
+ * 512), SCALES (a type of scales of stream.h), and optionally I8_PREFETCH_DISTANCE. */
 #include "grouped_row.h"
 #define MR 1
 #include "../gemm/i8_tile.h"
@@ -15,6 +15,9 @@
 #define VALUES(nv) stream_values((nv) * EK_VL, GROUPS, BITS)
 #define BLOCK(nv) stream_block((nv) * EK_VL, GROUPS, BITS, SCALES)
 #define SCALE_UNIT stream_unit(SCALES)
+
+#define IS_TABLES (BITS & STREAM_TABLES)
+#define UNIT (IS_TABLES ? 16 / EK_VL : 1) /* vectors of columns that a panel has at least */
 
 typedef ek_grouped_row_args row_args;
 typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
@@ -42,7 +45,7 @@ EK_INLINE void prefetch(const uint8_t *w, const int from, const int until) {
 
 /* Keeps the compiler from computing one vector after the other on a core in order, where each would
  * wait for its operand. */
-#if EK_IN_ORDER && NV == 4 && defined __aarch64__
+#if EK_IN_ORDER && NV / UNIT == 4 && defined __aarch64__
 #define TOGETHER(nv, v)                                                                            \
     do {                                                                                           \
         if ((nv) == 4)                                                                             \
@@ -78,6 +81,8 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
     for (int j = 0; j < nv; j++)
         to[j] = i8_sum(nv, &sums, 0, j);
 }
+#elif IS_TABLES
+#include "tables_row.h"
 #elif BITS == 2 && EK_I8 != EK_I8_WIDE16
 #include "int2_row.h"
 #elif BITS == 3 && EK_I8 != EK_I8_WIDE16
@@ -217,19 +222,24 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
         total[j] = extra[j] = vf_splat(0);
     for (long g = 0; g < a->groups; g++, w += BLOCK(nv)) {
         vi sums[NV];
-        group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, last, sums);
+        const int8_t *x = a->x1 + g * a->group * (IS_TABLES ? EK_ROW_TABLE / 2 : 1);
+        const vf step = vf_splat(IS_TABLES ? a->x_scale[g] : 1);
+        group_sums(nv, x, a->sums ? a->sums[g] : 0, w, last, sums);
         const uint8_t *scale = w + VALUES(nv);
         prefetch(scale, 0, nv * EK_VL * (int)stream_scale_bytes(SCALES));
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            total[j] = vf_fma(vcast(sums[j], vf), scales_at(scale, j), total[j]);
+            total[j] = vf_fma(vcast(sums[j], vf) * step, scales_at(scale, j), total[j]);
     }
     add_outliers(nv, a, places, panel, extra);
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         const long at = column + j * EK_VL, left = a->n - at;
+        if (UNIT > 1 && left <= 0)
+            break;
         const int full = EK_VL == 1 || left >= EK_VL;
-        vf v = total[j] * (SUM_UNIT * SCALE_UNIT) * vf_splat(*a->x_scale) + extra[j] * SCALE_UNIT;
+        vf v = total[j] * (SUM_UNIT * SCALE_UNIT) * vf_splat(IS_TABLES ? 1 : *a->x_scale) +
+               extra[j] * SCALE_UNIT;
         v += vf_load(a->bias + at);
         if (a->residual)
             v += full ? vf_load(a->residual + at) : vf_load_n(a->residual + at, left);
@@ -243,7 +253,7 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
 
 void NAME(const void *args, long begin, long end) {
     const row_args *a = args;
-    const long vectors = (a->n + EK_VL - 1) / EK_VL;
+    const long vectors = stream_vectors(a->n, BITS);
     place places[PLACES];
     for (long o = 0; o < ek_min(*a->count, PLACES); o++)
         places[o] = place_of(a, o);
@@ -252,13 +262,13 @@ void NAME(const void *args, long begin, long end) {
         const long column = panel * NV * EK_VL, left = vectors - panel * NV;
         if (left >= NV)
             multiply_panel(NV, a, places, w, column);
-#if NV > 2
-        else if (left == 3)
-            multiply_panel(3, a, places, w, column);
-        else if (left == 2)
-            multiply_panel(2, a, places, w, column);
+#if NV > 2 * UNIT
+        else if (left == 3 * UNIT)
+            multiply_panel(3 * UNIT, a, places, w, column);
+        else if (left == 2 * UNIT)
+            multiply_panel(2 * UNIT, a, places, w, column);
 #endif
         else
-            multiply_panel(1, a, places, w, column);
+            multiply_panel(UNIT, a, places, w, column);
     }
 }

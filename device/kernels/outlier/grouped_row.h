@@ -4,11 +4,15 @@
 #define EK_OUTLIER_GROUPED_ROW_H
 #include "../kernel.h"
 
+#define EK_ROW_TABLE 16 /* sums of two values of x, by two weights each */
+
 typedef struct {
     long n, groups, group; /* `group` values of x share a scale per column */
-    const int8_t *x1;      /* [groups * group] quantized values, 0 where x is an outlier */
-    const int32_t *sums;   /* [groups] sums of x1; used if weights are stored plus 2, 4 or 8 */
-    const float *x_scale;  /* of x1 */
+    const int8_t *x1;      /* [groups * group] quantized values, 0 where x is an outlier; or tables
+                              [groups * group / 2][EK_ROW_TABLE] */
+    const int32_t *sums;   /* [groups] sums of x1, used if weights are stored plus 2, 4 or 8; of
+                              tables, what is added to sums */
+    const float *x_scale;  /* of x1; of tables [groups] */
     const float *x;
     const int32_t *channel, *count; /* outliers: *count channels of x */
     /* [panel][group]: values in the order of gemm/i8_tile.h, GROUPS deep; then the columns' scales.
@@ -16,7 +20,7 @@ typedef struct {
      * first half is in the low halves of bytes and the second in the high ones; they are signed, or
      * with EK_I8_MULL16 plus 8. Of 2-bit values, plus 2, the first quarter is in the lowest bits of
      * bytes, the last in the highest. Of 3-bit values, plus 4, the lower two bits likewise; the
-     * third bits follow those of two vectors (stream.h). */
+     * third bits follow those of two vectors (stream.h), which also has the order for tables. */
     const void *weights;
     const float *bias;     /* [n], padded to full vectors */
     const float *residual; /* [n] or NULL; may alias y */

@@ -297,7 +297,8 @@ void NAME(const void *args, ek_pool *pool) {
         count = list_marked(l);
     }
     *l->count = count;
-    ek_outlier_quantize(&product, count ? l->marks : NULL, l->x1, l->row_scale, pool);
+    if (l->x1)
+        ek_outlier_quantize(&product, count ? l->marks : NULL, l->x1, l->row_scale, pool);
     if (l->sums)
         sum_slices(l);
     if (l->y && (count || l->residual))

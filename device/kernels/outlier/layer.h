@@ -17,7 +17,7 @@ typedef struct {
     const uint16_t *scale16; /* or the same as bfloat16 */
     long slice, slices, part_bytes, depth, columns, n_padded;
     int bits, streamed, scales;
-    uint8_t *x1;           /* [m][k] */
+    uint8_t *x1;           /* [m][k], or NULL: only outliers are found */
     float *row_scale;      /* [m] */
     uint32_t *marks;       /* one bit per channel, padded to full words */
     int32_t *channel;      /* [k] marked channels */

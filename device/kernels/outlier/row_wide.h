@@ -9,7 +9,9 @@
 /* Steps whose sums fit 16 bits, by -127..127: of two values -8..7 each, or of four, 0..3 and one of
  * them 0..12, or 0..7. */
 #define MOST (BITS == 3 ? 8 : 16)
+#ifndef AHEAD
 #define AHEAD 512 /* bytes: on X60, 256 take 8% longer with 4 bits, with 2 bits as long */
+#endif
 
 /* Keeps the compiler, which knows no latencies, from computing one value after the other. */
 #ifdef __riscv

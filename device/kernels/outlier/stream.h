@@ -12,6 +12,26 @@ EK_INLINE long stream_scale_bytes(const int kind) {
     return kind == STREAM_F32 ? 4 : 2;
 }
 
+/* Added to the bits of values that are looked up: a byte then has four values along k of a column,
+ * and a step is a byte of each column. */
+#define STREAM_TABLES 16
+
+/* Of a stored value, without how it is stored. */
+EK_INLINE int stream_bits(const int form) {
+    return form & 15;
+}
+
+/* Bytes of a column in a step. */
+EK_INLINE int stream_group(const int form) {
+    return form & STREAM_TABLES ? 1 : I8_GROUP;
+}
+
+/* Vectors of `columns` columns, padded. */
+EK_INLINE long stream_vectors(long columns, const int form) {
+    const long unit = form & STREAM_TABLES ? 16 : EK_VL;
+    return (columns + unit - 1) / unit * (unit / EK_VL);
+}
+
 /* What scales_at has to be multiplied by. */
 EK_INLINE float stream_unit(const int kind) {
     return kind == STREAM_F16 ? 0x1p112f : 1.0f;
@@ -33,7 +53,7 @@ EK_INLINE vf stream_scales(const int kind, const uint8_t *p) {
 
 /* Bits of a value in its first byte: of 3, the third one is in another byte. */
 EK_INLINE int stream_first_bits(const int bits) {
-    return bits == 3 ? 2 : bits;
+    return bits == 3 ? 2 : stream_bits(bits);
 }
 
 /* Bytes of a step whose third bits share bytes with those of as many bytes behind them; the third
@@ -43,7 +63,7 @@ EK_INLINE long stream_shared(long columns) {
 }
 
 EK_INLINE long stream_step(long columns, const int bits) {
-    const long bytes = columns * I8_GROUP, run = stream_shared(columns);
+    const long bytes = columns * stream_group(bits), run = stream_shared(columns);
     return bits == 3 ? bytes + (bytes + 2 * run - 1) / (2 * run) * run : bytes;
 }
 
@@ -55,7 +75,7 @@ EK_INLINE long stream_byte(long columns, long byte, const int bits) {
 
 /* Bytes of a group of `depth` values by `columns` columns: of its values, and with its scales. */
 EK_INLINE long stream_values(long columns, long depth, const int bits) {
-    return depth * stream_first_bits(bits) / 8 / I8_GROUP * stream_step(columns, bits);
+    return depth * stream_first_bits(bits) / 8 / stream_group(bits) * stream_step(columns, bits);
 }
 
 EK_INLINE long stream_block(long columns, long depth, const int bits, const int kind) {
@@ -64,12 +84,12 @@ EK_INLINE long stream_block(long columns, long depth, const int bits, const int 
 
 /* Bytes of a group in full panels with `columns` columns together. */
 EK_INLINE long stream_full(long columns, long depth, const int bits, const int kind) {
-    return columns * (depth * bits / 8 + stream_scale_bytes(kind));
+    return columns * (depth * stream_bits(bits) / 8 + stream_scale_bytes(kind));
 }
 
 /* Whether values are stored plus 2, 4 (3 bits) or 8 (4 bits), and not signed. */
 EK_INLINE int stream_is_raised(const int bits) {
-    return bits < 4 || (bits == 4 && EK_I8 == EK_I8_MULL16);
+    return stream_bits(bits) < 4 || (bits == 4 && EK_I8 == EK_I8_MULL16);
 }
 
 /* Where a value along k is in a group: the step, its place in the step, and the number of lower
@@ -79,6 +99,8 @@ typedef struct {
 } stream_place;
 
 EK_INLINE stream_place stream_place_of(long at, long depth, const int bits) {
+    if (bits & STREAM_TABLES)
+        return (stream_place){(int32_t)(at / 4), 0, (int32_t)(at % 4) * 2};
     const long run = depth * stream_first_bits(bits) / 8, p = at % run;
     return (stream_place){(int32_t)(p / I8_GROUP), (int32_t)(p % I8_GROUP),
                           (int32_t)(at / run * stream_first_bits(bits))};
@@ -96,24 +118,31 @@ EK_INLINE const uint8_t *stream_third_at(const uint8_t *step, long columns, long
 /* A value of a column, as stored. */
 EK_INLINE uint32_t stream_code(const uint8_t *step, long columns, long column, const int bits,
                                const stream_place *of) {
-    const long byte = column * I8_GROUP + of->part;
+    const long byte = column * stream_group(bits) + of->part;
     const uint32_t first = (uint32_t)step[stream_byte(columns, byte, bits)] >> of->shift;
     if (bits != 3)
-        return first & ((1u << bits) - 1);
+        return first & ((1u << stream_bits(bits)) - 1);
     int low;
     const uint32_t third = *stream_third_at(step, columns, byte, &low);
     return (first & 3) | (third >> (low + of->shift / 4 * 4 + of->shift / 2 % 2) & 1) << 2;
 }
+
+#if EK_VL > 1
+/* EK_VL bytes, in the lowest bits. */
+EK_INLINE vu stream_adjacent(const uint8_t *at) {
+    typedef uint8_t bytes __attribute__((vector_size(EK_VL)));
+    bytes of_step;
+    memcpy(&of_step, at, sizeof of_step);
+    return vcast(of_step, vu);
+}
+#endif
 
 /* Byte `part` of EK_VL columns, the first one's at `at`, in the lowest bits. */
 EK_INLINE vu stream_bytes(const uint8_t *at, int part) {
 #if I8_GROUP == 4
     return (vu)i8_vector(at) >> 8 * part;
 #elif I8_GROUP == 1 && EK_VL > 1
-    typedef uint8_t bytes __attribute__((vector_size(EK_VL)));
-    bytes of_step;
-    memcpy(&of_step, at, sizeof of_step);
-    return vcast(of_step, vu);
+    return stream_adjacent(at);
 #else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++)
@@ -151,9 +180,14 @@ EK_INLINE vi stream_values_at(const uint8_t *step, long columns, long column, co
                               const stream_place *of) {
     if (bits == 3)
         return (vi)stream_thirds(step, columns, column, of) - 4;
+#if EK_VL > 1
+    vu found = bits & STREAM_TABLES ? stream_adjacent(step + column)
+                                    : stream_bytes(step + column * I8_GROUP, of->part);
+#else
     vu found = stream_bytes(step + column * I8_GROUP, of->part);
-    found <<= 32 - bits - of->shift; /* values become the upper bits */
+#endif
+    found <<= 32 - stream_bits(bits) - of->shift; /* values become the upper bits */
     found ^= (uint32_t)stream_is_raised(bits) << 31;
-    return (vi)found >> (32 - bits);
+    return (vi)found >> (32 - stream_bits(bits));
 }
 #endif

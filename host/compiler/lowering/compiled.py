@@ -18,6 +18,8 @@ from edgekit.host.compiler.ir.types import DType, Node, Operator
 from edgekit.host.compiler.lowering.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, CompiledProduct
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.gemm.grouped_row import STREAM_TABLES
+from edgekit.host.compiler.lowering.gemm.row_tables import LOOKED_UP, why_unpacked
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, LoopCall
 from edgekit.kb.targets.isa import Isa
 
@@ -70,7 +72,7 @@ def compiled_of(
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
     members = [_describe_kernel(ctx, node, c.kernel, c.fields) for c in inner.values()]
     if isinstance(node.op, ops.OutlierFullyConnected):
-        whole = dataclasses.replace(whole, choice=Choice("only", _storage_of(ctx.isa, made[-1])))
+        whole = dataclasses.replace(whole, choice=Choice("only", _storage_of(ctx, made[-1])))
     if isinstance(node.op, ops.RowChain):
         parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
         names = node.op.names or (None,) * len(node.op.members)
@@ -82,20 +84,24 @@ def compiled_of(
     return dataclasses.replace(whole, members=tuple(members))
 
 
-def _storage_of(isa: Isa, call: KernelCall) -> str:
+def _storage_of(ctx: Context, call: KernelCall) -> str:
     """How a kernel has the weights of an outlier split, and why so."""
     macros = dict(call.kernel.macros)
     is_row = call.kernel.source == "outlier/grouped_row.c"
-    bits = int(macros.get("BITS", macros.get("STREAM_BITS", 4 if "INT4" in macros else 8)))
+    form = int(macros.get("BITS", macros.get("STREAM_BITS", 4 if "INT4" in macros else 8)))
+    bits, looks_up = form % STREAM_TABLES, form > STREAM_TABLES
     groups = f"groups of {macros['GROUPS']}" if "GROUPS" in macros else "a scale for each output"
     if bits == 8:
         how = "multiplied as they are"
+    elif is_row and looks_up:
+        how = LOOKED_UP
     elif is_row:
         how = "unpacked in registers, since a row reads each once"
     else:
         how = "each panel unpacked to bytes once"
-    few = "" if bits == 8 else "; no kernel looks products up in tables"
-    return f"{bits}-bit weights, {groups}, {how} ({isa.i8.value.removeprefix('EK_I8_')}){few}"
+    kind = ctx.isa.i8.value.removeprefix("EK_I8_")
+    why = "" if bits == 8 or looks_up else f"; {why_unpacked(ctx.board, bits)}"
+    return f"{bits}-bit weights, {groups}, {how} ({kind}){why}"
 
 
 def _is_convolution(op: Operator) -> bool:

@@ -134,8 +134,9 @@ def _product_scratch(_op: Operator, ins: Sequence[Tensor], _y: Tensor) -> int:
 
 
 @_scratch(ops.OutlierFullyConnected)
-def _split_scratch(_op: Operator, ins: Sequence[Tensor], _y: Tensor) -> int:
-    return _outlier_scratch(ins[0], ins[2].shape[0], ins[1])
+def _split_scratch(op: Operator, ins: Sequence[Tensor], _y: Tensor) -> int:
+    tables = 8 * (ins[0].elements + ins[2].shape[0]) if getattr(op, "tables", False) else 0
+    return round_up(tables, ALIGN) + _outlier_scratch(ins[0], ins[2].shape[0], ins[1])
 
 
 @_scratch(ops.DynamicFullyConnected)

@@ -52,6 +52,13 @@ class OutlierFullyConnected(Operator):
     FullyConnected; with `keep_dims` this can also be a 1x1 convolution of images [n,h,w,k].
 
     `outliers`: expected number according to samples; only the cost model uses it.
+
+    `tables`: instead, inliers of a row are multiplied by 2-bit weights two at a time, by looking
+    up sums that are rounded to 8 bits. Each slice has its own step: a 127th of the largest sum
+    that weights of -1.5 to 1.5 can make of two values, or of -1 to 1 if all weights are that
+    small; half a step is the largest error of a sum. By bytes of x, whose step is a 127th of the
+    row's largest inlier, two products are off by up to two such steps, or one; half a step of
+    tables is at most 1.5 of these, or one. Needs slices of an even number of values.
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"
@@ -68,6 +75,7 @@ class OutlierFullyConnected(Operator):
     activation: Activation = Activation.NONE
     outliers: int = 0
     share: int = 4
+    tables: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
@@ -114,21 +122,64 @@ class OutlierFullyConnected(Operator):
         rows = sums.required(x, 0).reshape(-1, weights.shape[1])
         inlier: Array = np.all(np.abs(rows) <= self.threshold_for(rows), axis=0, keepdims=True)[0]
         inside = np.where(inlier, rows, np.float32(0))
-        largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
-        # For tiny values the reciprocal would overflow.
-        factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
-        step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
-        quantized = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
+        quantized, step = _quantized(inside)
+        tables = _Tables.of(inside, weights, len(scale)) if self.tables else None
         (n, k), outliers = weights.shape, np.flatnonzero(~inlier)
         total, at_once = np.empty((len(rows), n)), max(_AT_ONCE // k, 1)
         for start in range(0, n, at_once):
             at = slice(start, start + at_once)
             parts = weights[at].reshape(-1, len(scale), k // len(scale))
             wide = (parts * scale[:, at].T.astype(np.float64)[:, :, None]).reshape(-1, k).T
-            total[:, at] = quantized @ wide * step.astype(np.float64)
+            if tables:
+                total[:, at] = tables.look_up(weights[at], scale[:, at])
+            else:
+                total[:, at] = quantized @ wide * step
             total[:, at] += rows[:, outliers].astype(np.float64) @ wide[outliers]
         for extra in (sums.optional(x, 3), sums.optional(x, 4)):
             if extra is not None:
                 total += extra.reshape(-1, weights.shape[0])
         y = total.astype(np.float32)
         return [sums.clamp_float(y, self.activation).reshape(outs[0].shape)]
+
+
+def _quantized(inside: Array) -> tuple[Array, Array]:
+    """Inliers f32 [m, k] as integers, and the step of each row [m, 1], both in f64."""
+    largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
+    # For tiny values the reciprocal would overflow.
+    factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
+    step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
+    quantized = np.rint(inside * factor.astype(np.float32))
+    return quantized.astype(np.float64), step.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """Rows of inliers as outlier/row_tables.c has them: pairs i32 [m, groups, pairs, 2] times twice
+    a weight plus `odd` are 256ths of a step; f32 scales of sums, and what is added to these,
+    [m, groups]."""
+
+    pairs: Array
+    odd: int
+    scales: Array
+    added: Array
+
+    @classmethod
+    def of(cls, inside: Array, weights: Array, groups: int) -> _Tables:
+        odd = int(weights.min(initial=0) < -1)
+        pairs = inside.reshape(len(inside), groups, -1, 2)
+        halves = np.abs(pairs * np.float32(0.5))
+        largest = np.maximum((halves[..., 0] + halves[..., 1]).max(axis=2), np.float32(1e-30))
+        factor = np.float32(127 * 256 / (2 + odd)) / np.float32(2) / largest
+        rounded = np.rint(pairs * factor[:, :, None, None]).astype(np.int32)
+        added = (128 - odd * rounded.sum(axis=(2, 3))) >> 8
+        return cls(rounded, odd, np.float32(128) / factor, added)
+
+    def look_up(self, weights: Array, scale: Array) -> Array:
+        """Products f64 [m, n] by weights s8 [n, k] with scales f32 [groups, n]."""
+        twice = 2 * weights.reshape(len(weights), *self.pairs.shape[1:]).astype(np.int32) + self.odd
+        made = np.empty((len(self.pairs), len(weights)))
+        for row, pairs in enumerate(self.pairs):
+            sums = (((twice * pairs).sum(axis=3) + 128) >> 8).sum(axis=2)
+            values = (sums + self.added[row]) * self.scales[row].astype(np.float64)
+            made[row] = (values * scale.T).sum(axis=1)
+        return made

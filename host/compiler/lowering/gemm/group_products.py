@@ -80,7 +80,7 @@ def groups_product(
     columns = tile.nv * ctx.isa.vl
     group_bytes = columns * depth
     halve = fits_int4(weights) and group_bytes <= I8_UNPACKED_BYTES
-    bits = stream.bits if stream else 4 if halve else 8
+    bits = stream.form if stream else 4 if halve else 8
     at_once = min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
     if not kind.reads_bytes:  # rows are widened in scratch
         at_once = min(at_once, max(I8_SCRATCH_BYTES // (2 * tile.mr * depth), 1))
@@ -141,7 +141,7 @@ def _stored_form(
     ctx: Context, stream: Stream | None, bits: int, short: bool
 ) -> tuple[str, dict[str, int | str]]:
     """The part of a kernel's name, and the macros, that say how weights and scales are stored."""
-    macros: dict[str, int | str] = {"INT4": 1} if bits <= 4 else {}
+    macros: dict[str, int | str] = {} if bits == 8 else {"INT4": 1}
     if stream is None:
         macros |= {"BF16_SCALES": 1} if short else {}
         return f"{'_int4' if bits == 4 else ''}{'_bf16' if short else ''}", macros

@@ -6,6 +6,7 @@ from it while it is in the cache. For several rows (conv/i8_stream.h) a panel is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,17 +25,20 @@ from edgekit.kb.targets.isa import ByteProduct, Isa
 STREAM_SCALES = ("STREAM_F32", "STREAM_BF16", "STREAM_F16")  # numbered as in outlier/stream.h
 _KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16)
 _MOST_DEPTH, _WIDE_VL = {2: 512, 3: 256, 4: 128}, 8  # so that 16-bit sums of a group fit
+STREAM_TABLES, TABLE_COLUMNS = 16, 64  # of outlier/stream.h; columns of its panels
 # Per line of weights on a core in order: a row times 2048 x 2048, in simulated time. On rpi3 (A53),
 # four threads took 1.3 times as long as one with 4 bits in groups of 32, and 0.7 with 2 bits.
 _CYCLES = {
     (ByteProduct.MULL16, 4): 57.0,
     (ByteProduct.MULL16, 3): 91.0,
     (ByteProduct.MULL16, 2): 93.0,
+    (ByteProduct.MULL16, 2 + STREAM_TABLES): 64.0,
     (ByteProduct.DOT4_SS, 4): 46.0,
     (ByteProduct.DOT4_SS, 3): 74.0,
     (ByteProduct.DOT4_SS, 2): 60.0,
 }
 _REGISTERS = 32  # that hold the sums of four vectors of columns
+_LOOK_UP = 16  # columns at once
 _SHARED = 16  # bytes whose third bits share bytes with those of the next ones
 _AT_ONCE = 256  # panels that are packed together
 _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
@@ -44,7 +48,7 @@ _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
 class Stream:
     """Weights [panel][group][values, then scales]: panels have `columns` columns, the last one only
     as many full vectors as it needs; `groups` are `depth` deep, of `bits` bits per value; `scales`
-    is the type of scales, which outlier/stream.h has."""
+    is the type of scales, which outlier/stream.h has. `tables`: in the order for look-ups."""
 
     at: Weights
     groups: int
@@ -52,6 +56,16 @@ class Stream:
     depth: int
     bits: int
     scales: str
+    tables: bool = False
+
+    @property
+    def form(self) -> int:
+        """Number of the order of values in outlier/stream.h."""
+        return self.bits + (STREAM_TABLES if self.tables else 0)
+
+    def padded(self, n: int, isa: Isa) -> int:
+        """Columns of all panels."""
+        return round_up(n, _LOOK_UP if self.tables else isa.vl)
 
 
 def is_streamed(ctx: Context, node: Node) -> bool:
@@ -100,7 +114,8 @@ def _for_a_row(ctx: Context, node: Node) -> bool:
 
 def _bits_of(ctx: Context, node: Node) -> int:
     weights, scale = operands_of(ctx, node)
-    return _bits(ctx.isa, weights, round_up(weights.shape[1] // len(scale), ctx.isa.k_step))
+    depth = round_up(weights.shape[1] // len(scale), ctx.isa.k_step)
+    return 2 if _looks_up(ctx, node) else _bits(ctx.isa, weights, depth)
 
 
 def stream_of(ctx: Context, node: Node) -> Stream:
@@ -109,9 +124,17 @@ def stream_of(ctx: Context, node: Node) -> Stream:
     depth = round_up(weights.shape[1] // len(scale), isa.k_step)
     bits, (stored, kind) = _bits_of(ctx, node), _stored_scales(scale)
     nv = 2 if isa.i8 is ByteProduct.MULL16 and isa.registers < _REGISTERS else 4
-    columns = nv * isa.vl
-    at = ctx.weights.add(_packed(weights, stored, isa, columns, depth, bits))
-    return Stream(at, len(scale), columns, depth, bits, f"STREAM_{kind}")
+    tables = _looks_up(ctx, node)
+    columns = TABLE_COLUMNS if tables else nv * isa.vl
+    at = ctx.weights.add(_packed(weights, stored, isa, columns, depth, bits, tables))
+    return Stream(at, len(scale), columns, depth, bits, f"STREAM_{kind}", tables)
+
+
+def _looks_up(ctx: Context, node: Node) -> bool:
+    """Whether a product, or another variant of it for a row, looks sums up in tables."""
+    assert isinstance(node.op, OutlierFullyConnected)
+    others = ctx.weights.panels.get(node.inputs[1] or "") == (TABLE_COLUMNS, None)
+    return node.op.tables or (others and ctx.isa.i8 is ByteProduct.MULL16)
 
 
 def _bits(isa: Isa, weights: Array, depth: int) -> int:
@@ -132,24 +155,25 @@ def _raised_by(isa: Isa, bits: int) -> int:
 
 
 def grouped_row(
-    ctx: Context, node: Node, x1: Value, row_scale: Value, channel: Value, count: Value, sums: Value
+    ctx: Context, node: Node, row: Mapping[str, Field], channel: Value, count: Value
 ) -> KernelCall:
-    """The product of the quantized x1 and of outliers; `sums` are those of the groups of x1."""
+    """The product of a row, whose fields are x1, sums and x_scale, and of outliers."""
     op = node.op
     assert isinstance(op, OutlierFullyConnected)
     isa, stream = ctx.isa, stream_of(ctx, node)
     n, k = ctx.constant(node, 1, "weights").shape
     ctx.weights.note_panels(node.inputs[1] or "", (stream.columns, None))
-    alone = runs_alone(ctx, _CYCLES.get((isa.i8, stream.bits)))
+    alone = runs_alone(ctx, _CYCLES.get((isa.i8, stream.form)))
     ahead = ahead_of(ctx, alone)
     kind = stream.scales.removeprefix("STREAM_").lower()
+    name = f"int{stream.bits}_{'look_up' if stream.tables else 'row'}"
     kernel = ctx.kernel(
-        f"int{stream.bits}_row_{stream.columns}_{stream.depth}_{kind}{'_ahead' if ahead else ''}",
+        f"{name}_{stream.columns}_{stream.depth}_{kind}{'_ahead' if ahead else ''}",
         "outlier/grouped_row.c",
         "outlier/grouped_row.h",
         "ek_grouped_row_args",
         NV=stream.columns // isa.vl,
-        BITS=stream.bits,
+        BITS=stream.form,
         GROUPS=stream.depth,
         SCALES=stream.scales,
         **ahead,
@@ -160,15 +184,14 @@ def grouped_row(
         "n": n,
         "groups": stream.groups,
         "group": k // stream.groups,
-        "x1": x1,
-        "sums": sums if _raised_by(isa, stream.bits) else None,
-        "x_scale": row_scale,
+        "sums": None,
+        **{key: at for key, at in row.items() if key != "sums" or _raised_by(isa, stream.bits)},
         "x": Value(node.inputs[0] or ""),
         "channel": channel,
         "count": count,
         "weights": stream.at,
         "bias": ctx.weights.add(
-            bias_vector(ctx.optional(node, 3), round_up(n, isa.vl), np.dtype(np.float32))
+            bias_vector(ctx.optional(node, 3), stream.padded(n, isa), np.dtype(np.float32))
         ),
         "residual": None if residual is None else Value(residual.name),
         "low": low,
@@ -192,7 +215,9 @@ def _stored_scales(scale: Array) -> tuple[Array, str]:
     return np.ascontiguousarray(scale, np.float32), "F32"
 
 
-def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int) -> Array:
+def _packed(
+    weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int, tables: bool
+) -> Array:
     """[panel][group][values, then scales], u8, of weights [n, k] and scales [groups, n]."""
     n, full = len(weights), len(weights) // columns * columns
     size = columns * len(scale) * (depth * bits // 8 + scale.itemsize)
@@ -200,26 +225,32 @@ def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bi
     for at in range(0, full, columns * _AT_ONCE):
         end = min(at + columns * _AT_ONCE, full)
         made[at // columns : end // columns] = _panels(
-            weights[at:end], scale[:, at:end], isa, columns, depth, bits
+            weights[at:end], scale[:, at:end], isa, columns, depth, bits, tables
         )
     if full == n:
         return made.reshape(-1)
-    last = round_up(n - full, isa.vl)
+    last = round_up(n - full, _LOOK_UP if tables else isa.vl)
     rows = np.zeros((last, weights.shape[1]), np.int8)
     rows[: n - full] = weights[full:]
     scales = np.zeros((len(scale), last), scale.dtype)
     scales[:, : n - full] = scale[:, full:]
-    return np.concatenate([made.reshape(-1), *_panels(rows, scales, isa, last, depth, bits)])
+    packed = _panels(rows, scales, isa, last, depth, bits, tables)
+    return np.concatenate([made.reshape(-1), *packed])
 
 
-def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int) -> Array:
+def _panels(
+    weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int, tables: bool
+) -> Array:
     """Full panels, u8 [panels, size]."""
-    (n, k), groups, run = weights.shape, len(scale), isa.i8.group
+    (n, k), groups, run = weights.shape, len(scale), 4 if tables else isa.i8.group
     deep = np.zeros((n, groups, depth), np.int8)
     deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
     parts = deep.reshape(n // columns, columns, groups, depth // run, run)
     values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, -1).view(np.uint8)
-    if bits < 8:
+    if tables:
+        fours = (values.reshape(*values.shape[:2], -1, 4) + np.uint8(2)) & np.uint8(3)
+        values = np.bitwise_or.reduce(fours << np.arange(0, 8, 2, dtype=np.uint8), axis=-1)
+    elif bits < 8:
         codes = (values + np.uint8(_raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
         values = _three_bits(codes, isa, columns) if bits == 3 else _shared_bytes(codes, bits)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)

@@ -33,6 +33,7 @@ from edgekit.host.compiler.lowering.gemm.grouped_row import (
     stream_of,
 )
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
+from edgekit.host.compiler.lowering.gemm.row_tables import row_tables
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import NO_ZERO, fits_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value, Weights
@@ -110,7 +111,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "part_bytes": part_bytes,
         "depth": made.depth,
         "columns": made.columns,
-        "n_padded": scales.shape[1],
+        "n_padded": stream.padded(n, ctx.isa) if stream else scales.shape[1],
         "bits": made.bits,
         "streamed": int(stream is not None),
         "scales": STREAM_SCALES.index(stream.scales) if stream else 0,
@@ -137,9 +138,12 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
     """A row whose product adds outliers and residual itself."""
     weights, scale = operands_of(ctx, node)
     (n, k), slices = weights.shape, len(scale)
-    x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
     channel, count = ctx.scratch(node, 4 * k), ctx.scratch(node, 4)
-    sums = ctx.scratch(node, 4 * slices)
+    tables = row_tables(ctx, node, slices, channel, count) if op.tables else None
+    x1 = row_scale = sums = None
+    if tables is None:
+        x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
+        sums = ctx.scratch(node, 4 * slices)
     fields: dict[str, Field] = {
         "m": 1, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,
@@ -153,8 +157,11 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
         "sums": sums,
         "y": None,
     }  # fmt: skip
-    product = grouped_row(ctx, node, x1, row_scale, channel, count, sums)
-    return [KernelCall(_layer_kernel(ctx), fields, None), product]
+    layer = KernelCall(_layer_kernel(ctx), fields, None)
+    if tables is not None:
+        return [layer, tables.made, grouped_row(ctx, node, tables.row, channel, count)]
+    row = {"x1": x1, "sums": sums, "x_scale": row_scale}
+    return [layer, grouped_row(ctx, node, row, channel, count)]
 
 
 def _ungrouped_product(ctx: Context, node: Node, m: int) -> GroupsProduct:
@@ -198,7 +205,8 @@ def streamed_rows(ctx: Context, table: str, scale: Array) -> tuple[Stream, int] 
         if not isinstance(node.op, OutlierFullyConnected) or node.inputs[1] != table:
             continue
         if is_streamed(ctx, node) and np.array_equal(ctx.constant(node, 2, "scales").T, scale):
-            return stream_of(ctx, node), round_up(len(scale), ctx.isa.vl)
+            stream = stream_of(ctx, node)
+            return stream, stream.padded(len(scale), ctx.isa)
     return None
 
 

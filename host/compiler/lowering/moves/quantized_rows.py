@@ -81,13 +81,13 @@ def _gather_streamed(ctx: Context, node: Node) -> KernelCall | None:
     }
     kind = stream.scales.removeprefix("STREAM_").lower()
     kernel = ctx.kernel(
-        f"gather_stream_int{stream.bits}_{stream.depth}_{kind}_{indices.dtype.value}",
+        f"gather_stream_int{stream.form}_{stream.depth}_{kind}_{indices.dtype.value}",
         "layout/gather_quantized.c",
         "layout/gather_quantized.h",
         "ek_gather_quantized_args",
         TI=C_NAMES[indices.dtype],
         SCALE_BITS=0,
-        STREAM=stream.bits,
+        STREAM=stream.form,
         GROUPS=stream.depth,
         SCALES=stream.scales,
     )
