@@ -10,6 +10,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.lab.zoo.cases import Cases
@@ -124,3 +125,30 @@ def test_rows_that_look_sums_up_are_numpys(least, virtual_board, tmp_path):
     folder = build_graph(graph, load_board("a57"), tmp_path / "release")
     made = virtual_board("a57").run(folder, cases, tmp_path, 2)
     check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)
+
+
+@pytest.mark.parametrize("n", [145, 64, 37])
+def test_several_rows_read_weights_that_a_row_looks_up(n, virtual_board, tmp_path):
+    rng, k, board = np.random.default_rng(5), 256, load_board("a57")
+    weights = constant(rng.integers(-2, 2, (n, k)), DType.I8)
+    scales = constant(rng.uniform(0.5, 1, (4, n)).astype(np.float16) / 4)
+    one, several = (
+        graph_of(
+            [
+                Case(
+                    ops.OutlierFullyConnected(0.95, tables=m == 1),
+                    (tensor((m, k)), weights, scales),
+                )
+            ]
+        )
+        for m in (1, 9)
+    )
+    stored = WeightsFile()
+    lower(one, board, weights=stored)
+    stored.end_variant()
+    before, inputs = stored.stored, inputs_of(several)
+    folder = build_graph(several, board, tmp_path / "release", weights=stored)
+    assert stored.stored - before < n * k // 4  # the weights are those of the row
+    cases = Cases(tuple(inputs[name][None] for name in several.inputs), steps=1)
+    (y,) = virtual_board("a57").run(folder, cases, tmp_path, 2)
+    check_graph(several, {several.outputs[0]: y[0]}, inputs)

@@ -19,6 +19,7 @@ from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph, Node
+from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, cpu_flags, load_board, load_profile
@@ -77,9 +78,10 @@ def build(
     units: Mapping[str, str] = NO_UNITS,
     table: KnowledgeBase | None = None,
     threads: int = 1,
+    weights: WeightsFile | None = None,
 ) -> Path:
     """Write model.so and weights.bin into `folder`; return it."""
-    plan = lower(graph, board, table, subgraphs, units, threads=threads)
+    plan = lower(graph, board, table, subgraphs, units, weights=weights, threads=threads)
     library = toolchain_for(board).build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.so").write_bytes(library)

@@ -68,7 +68,8 @@ EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, lon
                 __builtin_prefetch(w + AHEAD);
             EK_UNROLL
             for (int i = 0; i < EK_VL; i++, to += I8_GROUP) {
-                const bytes at = (bytes){0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12} + i;
+                const bytes at =
+                    (bytes){0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12} + (uint8_t)i;
                 const bytes four = (bytes)vqtbl1q_u8((uint8x16_t)all, (uint8x16_t)at);
                 const values found = (values)(four >> shift & 3) - 2;
                 memcpy(to, &found, sizeof found);

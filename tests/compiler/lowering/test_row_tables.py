@@ -36,6 +36,7 @@ def _row(
         ("rpi4", _row(n=200), True),
         ("rpi4", _row(n=128), False),
         ("rpi4", _row(group=512), False),
+        ("rpi4", _row(k=160, group=160), False),  # its only scale is repeated
         ("rpi4", _row(least=-4), False),
         ("rpi4", _row(rows=2), False),
         ("rpi5", _row(), False),

@@ -18,6 +18,7 @@ from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import ByteProduct
 
 _REGISTERS = 32  # of 64-bit ARM, whose tables have 16 bytes
+_WHOLE = 64  # inputs whose only scale is not repeated (`operands_of`)
 _VALUES = 8  # bytes of tables for each value of x
 # Making the tables of a value takes 10 cycles of an A72, looking a column's weight up instead of
 # unpacking it saves 0.06: at 576 x 192 both forms take as long, on an A53 the tables 18% less.
@@ -72,6 +73,8 @@ def _marked(graph: Graph, node: Node) -> Node:
     x, weights, scale = (graph.tensors[name or ""] for name in node.inputs[:3])
     n, k = weights.shape
     if x.elements != k or k // scale.shape[0] not in _DEPTHS or weights.data is None:
+        return node
+    if scale.shape[0] == 1 and k % _WHOLE:
         return node
     faster = n >= _LEAST_COLUMNS
     return (
