@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.kb.targets.board import BoardProfile
 
 _TO_QUANTIZE = ("fully_connected", "matmul")  # operators that --weights applies to
+OF_BYTES = ("outlier_fully_connected",)  # products of bytes, whatever their tensors are
 _TO_PRUNE = ("conv2d", "fully_connected")  # operators with sparse kernels
 
 
@@ -44,10 +45,16 @@ def move_less(made: Sequence[Mapping[str, Any]], target: BenchTarget) -> str:
 
 def multiply_less(made: Mapping[str, Any], target: BenchTarget) -> str:
     """What to try where an operator's multiply-adds take its time."""
+    if made["op"] in OF_BYTES:
+        return _other_model(target)
     if made["precision"] == "f32" and target.profile.computes_half:
         return f"twice the products at a time: {bench_command(target)} --precision f16"
     if made["precision"] in ("f32", "f16"):
         return f"8 bits are faster: {_quantize_command(target)}{_prune_advice(made, target)}"
+    return _other_model(target)
+
+
+def _other_model(target: BenchTarget) -> str:
     return f"a smaller model, or a faster board: edgekit estimate {target.model} --board BOARD"
 
 

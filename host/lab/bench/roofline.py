@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.host.lab.bench.advice import (
+    OF_BYTES,
     BenchTarget,
     fewer_threads,
     move_less,
@@ -101,7 +102,8 @@ def _judge(
 
 def _precision(kernel: str, made: Mapping[str, Any]) -> str:
     """The type that an operator multiplies in: 8-bit products of float tensors name theirs."""
-    if any(f"_{kind}_" in kernel for kind in _8_BITS) or made["precision"] in _8_BITS:
+    of_bytes = made["op"] in OF_BYTES or made["precision"] in _8_BITS
+    if of_bytes or any(f"_{kind}_" in kernel for kind in _8_BITS):
         return "s8"
     return str(made["precision"])
 

@@ -32,7 +32,11 @@ def test_the_peak_of_a_core_follows_from_its_timing(board, dtype, products):
 
 
 def _judged(
-    bound: dict[str, int], products: int, precision: str = "f32", threads: int = 1
+    bound: dict[str, int],
+    products: int,
+    precision: str = "f32",
+    threads: int = 1,
+    op: str = "conv2d",
 ) -> HotOperator:
     """The verdict on an operator of rpi5 that takes 24,000 cycles: 10 µs."""
     cost = SimulatedCost(24_000, 50_000, bound)
@@ -43,7 +47,7 @@ def _judged(
     )
     made: dict[str, Any] = {
         "name": "op0",
-        "op": "conv2d",
+        "op": op,
         "precision": precision,
         "bytes": 4000,
         "constant_bytes": 100,
@@ -72,6 +76,11 @@ def test_advice_follows_from_what_bounds_an_operator(bound, products, kind, advi
     assert judged.kind == kind and advice in judged.advice
     expected = products / 24_000 / 8 if products else None
     assert judged.of_products == (None if expected is None else pytest.approx(expected))
+
+
+def test_products_by_weights_of_few_bits_are_of_bytes_already():
+    judged = _judged({"issue": 24_000}, 32 * 24_000 * 9 // 10, op="outlier_fully_connected")
+    assert judged.kind == "compute" and "a smaller model" in judged.advice
 
 
 @pytest.mark.parametrize(
