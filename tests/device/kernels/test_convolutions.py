@@ -70,3 +70,23 @@ def test_windows_of_bytes_are_widened_without_byte_products(board, tmp_path):
     graph = graph_of([Case(op, (x, w, None), quant(1.0, 0))])
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("times", "size", "dtype"),
+    [
+        (2, (1, 63, 5, 13), DType.F32),  # one value less than two tasks repeat
+        (3, (1, 9, 5, 91), DType.I8),
+        (5, (1, 63, 1, 65), DType.F32),
+    ],
+)
+def test_channels_of_several_filters_are_repeated_in_blocks(times, size, dtype, tmp_path):
+    weights = np.random.default_rng(0).integers(-9, 10, (1, 3, 3, size[3] * times))
+    scales = (
+        (None, None, None) if dtype is DType.F32 else (quant(0.1, 3), quant(0.1, 0), quant(1, 0))
+    )
+    w = constant(weights.astype(dtype.numpy), dtype, scales[1])
+    op = ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1), multiplier=times)
+    graph = graph_of([Case(op, (tensor(size, dtype, scales[0]), w, None), scales[2])])
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, load_board("local"), tmp_path), inputs), inputs)

@@ -21,7 +21,6 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
-from edgekit.host.compiler.lowering.common.copies import strided_copy
 from edgekit.host.compiler.lowering.common.tables import look_up_of
 from edgekit.host.compiler.lowering.common.window import Window, window_of
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
@@ -40,6 +39,7 @@ from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.clusters import timed_core
 
+_REPEATED = 2048  # values per task, where channels are repeated
 _BLOCKS_OF_LINE = 4  # minimum channel blocks per cache line for column strips to pay
 
 
@@ -73,18 +73,18 @@ def lower_depthwise(ctx: Context, node: Node) -> list[KernelCall]:
 
 def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, KernelCall]:
     """x with each channel repeated `times` times, to match the channels of the weights."""
-    size = x.dtype.bytes
     target = ctx.scratch(node, x.bytes * times)
-    copy = strided_copy(
-        ctx,
-        (x.elements, times),
-        (size, 0),
-        (size * times, size),
-        size,
-        Value(x.name),
-        target,
+    kernel = ctx.kernel(
+        f"repeat_{x.dtype.bytes}_{times}",
+        "layout/repeat.c",
+        "layout/repeat.h",
+        "ek_repeat_args",
+        ITEM=f"uint{8 * x.dtype.bytes}_t",
+        TIMES=times,
+        BLOCK=_REPEATED,
     )
-    return target, copy
+    fields: dict[str, Field] = {"count": x.elements, "x": Value(x.name), "y": target}
+    return target, KernelCall(kernel, fields, math.ceil(x.elements / _REPEATED))
 
 
 def _block_channels(ctx: Context, dtype: DType) -> int:
