@@ -31,8 +31,11 @@ from tests.support.places import few_or_all
 
 _SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
 
-# Graphs of test_nna.py, test_sparse.py and test_narrow_moves.py in tests/cross reach these.
-_IN_OTHER_GRAPHS = re.compile(r"nna/|sparse/(pieces|spmm|spmv)\.c|layout/transpose_narrow\.c")
+# Graphs of test_nna.py, test_sparse.py, test_narrow_moves.py and test_outlier.py in tests/cross
+# reach these.
+_IN_OTHER_GRAPHS = re.compile(
+    r"nna/|sparse/(pieces|spmm|spmv)\.c|layout/transpose_narrow\.c|outlier/row_tables\.c"
+)
 
 # Those that by default run nowhere else, x86's products, and every primitive of its vector headers.
 # The sanitizers run most of the others here, and tests/cross runs them on other cores.
