@@ -12,10 +12,8 @@ from edgekit.host.compiler.ir import sums
 from edgekit.host.compiler.ir.checks import (
     FLOATS,
     need_dtype,
-    need_pairs,
     need_positive,
     need_rank,
-    need_shape,
     operand,
     optional,
 )
@@ -31,7 +29,6 @@ from edgekit.host.compiler.ir.types import (
     ShapeError,
     Tensor,
 )
-from edgekit.host.compiler.ir.windows import image_size, span, window_positions
 
 __all__ = ["GroupedConv2D"]
 
@@ -61,31 +58,30 @@ class GroupedConv2D(Operator):
     epilogue: Operator | None = None
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        x, w, bias = operand(ins, 0, "image"), operand(ins, 1, "weights"), optional(ins, 2)
+        x, w = operand(ins, 0, "image"), operand(ins, 1, "weights")
         need_rank(x, 4, "image")
         need_rank(w, 4, "weights")
         need_dtype(x, FLOATS, "image")
         need_dtype(w, (x.dtype,), "weights")
-        need_positive((*x.shape, *w.shape), "image and weights")
-        need_pairs("stride and dilation", self.stride, self.dilation)
         need_positive((self.groups,), "groups")
         if x.shape[3] != self.groups * w.shape[3] or w.shape[0] % self.groups:
             raise ShapeError(
                 f"expected weights for {self.groups} groups of {x.shape[3]} channels, "
                 f"found {list(w.shape)}"
             )
-        if bias is not None:
-            need_shape(bias, (w.shape[0],), "bias")
-            need_dtype(bias, (x.dtype,), "bias")
-        window = span(image_size(w.shape), self.dilation)
-        out = window_positions(image_size(x.shape), window, self.stride, self.padding)
-        return [((x.shape[0], *out, w.shape[0]), x.dtype)]
+        # Each output channel is one of a convolution over the channels of its group.
+        group = Tensor(x.name, (*x.shape[:3], w.shape[3]), x.dtype)
+        return self._alone().infer([group, w, optional(ins, 2)])
+
+    def _alone(self) -> Conv2D:
+        """The convolution of a group, without an epilogue."""
+        return Conv2D(self.stride, self.dilation, self.padding, self.activation)
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         """As the convolutions of its groups, one after the other."""
-        alone = Conv2D(self.stride, self.dilation, self.padding, self.activation)
+        alone = self._alone()
         images = np.split(sums.required(x, 0), self.groups, axis=3)
         weights = np.split(sums.required(x, 1), self.groups)
         bias = sums.optional(x, 2)
