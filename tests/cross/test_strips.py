@@ -62,3 +62,17 @@ def test_strips_compute_the_same_as_whole_rows(name, virtual_board, tmp_path):
         check(graph, {graph.outputs[0]: made[0][0][0]}, inputs)
         for other in made[1:]:
             np.testing.assert_array_equal(made[0][0], other[0])
+
+
+def test_several_channel_blocks_at_once_are_right_on_threads_too(virtual_board, tmp_path):
+    """Partial tiles at the right, a row left over, and a group that overlaps its predecessor."""
+    board = load_board("a57")
+    graph = graph_of([_floats(5, 11, 172, 3, 1), _floats(4, 10, 256, 5, 2)])
+    assert all("_blocks_" in step.kernel for step in lower(graph, board).lowered.steps)
+    inputs = inputs_of(graph)
+    given = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
+    release = build(graph, board, tmp_path / "m")
+    one, three = (virtual_board("a57").run(release, given, tmp_path, t) for t in (1, 3))
+    check(graph, dict(zip(graph.outputs, (y[0] for y in one), strict=True)), inputs)
+    for a, b in zip(one, three, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,7 +1,8 @@
 """Random depthwise convolutions with specialized windows, the largest in one of two, for
 `op_graphs`.
 
-Covers one and two rows at a time, widths with and without full tiles, borders on all sides.
+Covers one and two rows and one and several channel blocks at a time, widths with and without full
+tiles, borders on all sides.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 from tests.support.quantized_graphs import scale
 
 _LARGEST = (7, 7)
-_OTHERS = ((2, 4), (3, 1))
+_OTHERS = ((2, 4), (3, 1), (3, 3))
 
 
 def depthwise(rng: Rng, dtype: DType) -> Case:
-    channels, stride = pick(rng, (1, 3, 8, 17, 33, 65)), pick(rng, (1, 1, 2))
+    channels, stride = pick(rng, (1, 3, 8, 17, 33, 65, 172)), pick(rng, (1, 1, 2))
     others = _OTHERS[rng.integers(len(_OTHERS))]
     height, width = others if rng.random() < 0.5 else _LARGEST
     most = (height, height, width, width)

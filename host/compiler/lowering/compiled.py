@@ -29,6 +29,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/i8_conv.c": "in_place",
         "conv/f32_winograd.c": "winograd",
         "conv/dwconv.c": "depthwise",
+        "conv/dwconv_blocks.c": "depthwise",
         "conv/chw_conv.c": "lines",
         "conv/conv_16x8.c": "wide",
         "conv/dwconv_chw.c": "depthwise_chw",

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_BLOCKS
 from edgekit.host.compiler.costs.methods.operators import (
     BLOCKS_OF_K,
     ROW_OF_BYTES,
@@ -91,7 +92,9 @@ def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
     """The tallest tile of each width that the kernels of a family have, in columns."""
     is_float = how.precision not in ("s8", "u8")
     if how.family == "depthwise":
-        return [Tile(_ROWS_OF_DEPTHWISE, sums_at_once(isa, is_float))]
+        columns = sums_at_once(isa, is_float)
+        blocks = (1, DEPTHWISE_BLOCKS) if how.precision == "f32" and isa.lanes else (1,)
+        return [Tile(_ROWS_OF_DEPTHWISE, n * columns) for n in blocks]
     heights = isa.columns.of("f32" if is_float else how.precision)
     tiles = [Tile(height, nv * isa.vl) for nv, height in enumerate(heights, 1)]
     if isa.lanes and not is_float and len(heights) < ROW_OF_BYTES.nv:

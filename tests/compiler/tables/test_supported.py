@@ -86,7 +86,7 @@ def _forms() -> Iterator[Form]:
             "f32",
             1,
             [3, 4, "m", "depthwise"],
-            "expected a tile of at most 2 x 4, found 3 x 4",
+            "expected a tile of at most 2 x 4 or 2 x 16, found 3 x 4",
         ),
         ("rpi5", "f32", 0, [8, 8], "expected 1 or more threads, found 0"),
     ],

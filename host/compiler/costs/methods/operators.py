@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE, I8_SCRATCH_BYTES
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_BLOCKS, DEPTHWISE_TILE, I8_SCRATCH_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
     RowTiles,
@@ -19,7 +19,7 @@ from edgekit.host.compiler.costs.methods.bands import (
     row_tiles,
     shares_weights,
 )
-from edgekit.host.compiler.costs.methods.depthwise import cost_of_rows, lines_of
+from edgekit.host.compiler.costs.methods.depthwise import Walk, cost_of_rows
 from edgekit.host.compiler.costs.methods.gemm import Split
 from edgekit.host.compiler.costs.methods.tile_cost import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
@@ -241,26 +241,24 @@ def _depthwise_candidates(
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
     shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
-    y, window, stride = form.y, form.window, form.stride
+    y, window, stride, walk = form.y, form.window, form.stride, walk_of(form, isa)
     costs = {n: blocks * cost_of_rows(y, window, stride, n, threads) for n in (1, 2)}
     shares = shares and (threads == 1 or costs[2] < costs[1])
     for rows in (1, 2) if form.has_fixed_window else (1,):
-        usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
+        usual = rows == 1 + (shares and walk.two_rows_pay(isa, board, threads))
+        several = form.has_fixed_window and walk.blocks_pay(rows, isa, board)
         method = OperatorMethod("depthwise", form.dtype, rows, columns)
-        yield MethodCost(method, costs[rows], usual)
+        yield MethodCost(method, costs[rows], usual and not several)
+        if form.has_fixed_window and walk.has_blocks(isa):
+            method = dataclasses.replace(method, nr=DEPTHWISE_BLOCKS * columns)
+            yield MethodCost(method, costs[rows], usual and several)
 
 
-def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
-    """For stride > 1, measured in simulated time on ARM: pays on one thread if input lines
-    stay in L1, but not for floats if a multiply-add is two micro-operations: 1.2 to 1.3 times as
-    long on an A72."""
-    if form.stride[0] == 1:
-        return True
+def walk_of(form: Form, isa: Isa) -> Walk:
+    """The walk of a depthwise convolution's images."""
     size = isa.vector_bits // 8 // isa.vl if form.is_float else 1
-    pixels = (lines_of(2, form.window, form.stride) * form.stride[1] + 2) * form.y[2]
-    near = pixels * form.shape.n * size <= board.l1d_bytes
-    whole = not form.is_float or makes_whole_products(board)
-    return isa.lanes and threads == 1 and near and whole
+    block = sums_at_once(isa, form.is_float) * size
+    return Walk(form.window, form.stride, form.y[2], form.shape.n * size, block, form.dtype)
 
 
 def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[MethodCost]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE, MOST_TAPS
-from edgekit.host.compiler.costs.methods.operators import Form, sums_at_once
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_BLOCKS_TILE, DEPTHWISE_TILE, MOST_TAPS
+from edgekit.host.compiler.costs.methods.operators import Form, sums_at_once, walk_of
 from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
@@ -104,6 +104,13 @@ def rows_at_once(ctx: Context, node: Node, window: Window, dtype: DType) -> int:
     return method.mr
 
 
+def _several_blocks(ctx: Context, node: Node, window: Window, dtype: DType) -> bool:
+    """True if a tile computes several channel blocks at once."""
+    method = method_of(ctx, node, _depthwise_form(node, window, dtype))
+    assert method is not None and method.nr is not None
+    return method.nr > _block_channels(ctx, dtype)
+
+
 def _kernel_name(
     ctx: Context, node: Node, window: Window, dtype: DType
 ) -> tuple[str, dict[str, str | int]]:
@@ -136,11 +143,11 @@ def _common_fields(
         "weights": ctx.weights.add(_pack_taps(weights.reshape(-1, weights.shape[3]), block)),
         "border": ctx.weights.add_filled(border, window.x[2] * pitch),
         "y": Value(node.outputs[0]),
-        "strip": _tiles_per_strip(ctx, window, rows, dtype),
+        "strip": _tiles_per_strip(ctx, node, window, rows, dtype),
     }
 
 
-def _tiles_per_strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
+def _tiles_per_strip(ctx: Context, node: Node, window: Window, rows: int, dtype: DType) -> int:
     """Column tiles per strip, the `strip` field of ek_dwconv_args.
 
     If the lines of x and y for `rows` rows exceed L1, each channel block reloads them; then a strip
@@ -148,14 +155,13 @@ def _tiles_per_strip(ctx: Context, window: Window, rows: int, dtype: DType) -> i
     holds four blocks and the core stalls on L2 (in-order) or on its lines. In-order cores get at
     least 8 columns because their prefetchers track few lines.
     """
-    core, width, channels = timed_core(ctx.board), window.y[2], window.x[3]
-    block = _block_channels(ctx, dtype) * dtype.bytes
-    whole = math.ceil(width / DEPTHWISE_TILE)
-    if core is None or min(LINE, channels * dtype.bytes) < _BLOCKS_OF_LINE * block:
+    form, core = _depthwise_form(node, window, dtype), timed_core(ctx.board)
+    walk, several = walk_of(form, ctx.isa), _several_blocks(ctx, node, window, dtype)
+    tile = DEPTHWISE_BLOCKS_TILE if several else DEPTHWISE_TILE
+    whole = math.ceil(walk.width / tile)
+    if core is None or min(LINE, walk.pixel) < _BLOCKS_OF_LINE * walk.block:
         return whole
-    lines = (rows - 1) * window.stride[0] + window.kernel[0]
-    column = (lines * window.stride[1] + rows) * channels * dtype.bytes
-    fitting = core.l1d.bytes // 2 // (column * DEPTHWISE_TILE)
+    fitting = walk.fitting_columns(rows, core.l1d.bytes) // tile
     if core.order == "in":
         return fitting if 2 <= fitting < whole else whole
     return min(max(fitting, 1), whole) if core.l2.line else whole
@@ -183,7 +189,10 @@ def _build_call(
     name, macros = name + suffix, {**macros, **extra}
     if (fields["x_pitch"], fields["pitch"]) != (window.x[3], window.x[3]):
         name, macros = f"{name}_pitched", {**macros, "PITCHED": 1}
-    kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
+    source = "conv/dwconv.c"
+    if _several_blocks(ctx, node, window, dtype):
+        name, source = f"{name}_blocks", "conv/dwconv_blocks.c"
+    kernel = ctx.kernel(name, source, "conv/dwconv.h", "ek_dwconv_args", **macros)
     groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
     return KernelCall(kernel, fields, window.y[0] * groups)
 
