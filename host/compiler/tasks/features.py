@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.makers import maker_of
-from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.compiler.sidecars import (
     CONFIG,
     PIXELS,
@@ -24,6 +25,13 @@ from edgekit.host.compiler.sidecars import (
     read_sidecar,
 )
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.feature_rows import (
+    CURVES,
+    POVEY,
+    RATE,
+    Features,
+    feature_rows,
+)
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from edgekit.host.compiler.tasks.prepared import free_name
@@ -34,44 +42,10 @@ _WHISPER, _WHISPER_BANDS = "whisper", (80, 128)
 _EXTRACTOR, _INPUT = "WhisperFeatureExtractor", "input_features"  # in files of Hugging Face
 _TURN = (1, 80, 800)  # frames of 8 s
 _CLASSIFIES = "ForAudioClassification"  # the end of the names of architectures
-_RATE = 16000
 _SAMPLES = "samples"
-_MOST = 1 << 20
-_LEAST_PEAK = 1 / 32768
+_MOST, _MOST_STACK = 1 << 20, 64
 _TYPES = (DType.F32, DType.I8, DType.U8)
-
-
-@dataclass(frozen=True)
-class Features:
-    """Rows of `coefficients` (MFCC), or of `bands` if these are 0 (logarithms of mel bands).
-
-    A row is of `window` samples with a periodic Hann window, `step` samples after the last one. Its
-    spectrum of `fft` points, to the `power` (1 or 2), is summed in mel bands between `low` and
-    `high` Hz; `offset` is added before the logarithm. With `peak`, samples are divided by the
-    largest first. `last`: the last window ends where the sound does.
-    """
-
-    rate: int = _RATE
-    window: int = 480
-    step: int = 160
-    fft: int = 512
-    bands: int = 40
-    low: float = 20.0
-    high: float = 4000.0
-    coefficients: int = 0
-    power: int = 1
-    offset: float = 1e-6
-    peak: bool = False
-    last: bool = False
-    labels: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        return self.coefficients or self.bands
-
-    def samples(self, rows: int) -> int:
-        """That many rows are computed of so many samples."""
-        return self.window + (rows - 1) * self.step
+Scaled = Sequence[tuple[Operator, Sequence[float]]]  # what is done to each number of a row
 
 
 @dataclass(frozen=True)
@@ -82,9 +56,14 @@ class WhisperFeatures:
     normalize: bool = False
     last: bool = False
     labels: tuple[str, ...] = ()
-    rate: int = _RATE
+    rate: int = RATE
 
 
+# Of Kaldi, and of torchaudio's compliance.kaldi.fbank, without noise that is added.
+KALDI = Features(
+    window=400, bands=80, high=RATE / 2, power=2, curve=POVEY, centered=True, emphasis=0.97,
+    floor=float(np.finfo(np.float32).eps),
+)  # fmt: skip
 _TEN = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 _KNOWN = {
     # Of the reference of MLPerf Tiny, and its order of the classes.
@@ -94,6 +73,7 @@ _KNOWN = {
     # Of "Hello Edge" (Zhang et al., 2017), and of TensorFlow's speech_commands.
     "hello-edge": Features(window=640, step=320, fft=1024, coefficients=10, offset=1e-12),
     "speech-commands": Features(coefficients=40, offset=1e-12),
+    "kaldi": KALDI,
 }
 
 
@@ -128,7 +108,7 @@ def whisper_features(model: Path, graph: Graph) -> WhisperFeatures | None:
     classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
     if not classifies or sound.get("feature_extractor_type") != _EXTRACTOR:
         return None
-    if [*graph.inputs] != [_INPUT] or sound.get("sampling_rate", _RATE) != _RATE:
+    if [*graph.inputs] != [_INPUT] or sound.get("sampling_rate", RATE) != RATE:
         return None
     normalize, last = sound.get("do_normalize") is True, sound.get("padding_side") == "left"
     return WhisperFeatures(normalize, last, read_config(model).labels)
@@ -176,6 +156,13 @@ def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
         (made.power not in (1, 2), "power of 1 or 2"),
         (not 0 <= made.low < made.high <= half, f"low and high frequencies up to {half:g}"),
         (not 0 < made.offset < math.inf, "an offset above 0"),
+        (made.curve not in CURVES, f"a curve of {', '.join(CURVES)}"),
+        (not 0 < made.stack <= _MOST_STACK, f"a stack of 1 to {_MOST_STACK}"),
+        (not 0 < made.skip <= _MOST_STACK, f"a skip of 1 to {_MOST_STACK}"),
+        (not 0 <= made.emphasis < 1, "an emphasis below 1"),
+        (not 0 <= made.floor < math.inf, "a floor of at least 0"),
+        (not 0 < made.gain <= _MOST, f"a gain of at most {_MOST}"),
+        (made.mirrored and made.step > made.window, "a mirrored window of at least step"),
     ):
         if wrong:
             raise InputError(f"{file}: expected {expected}, found {own or made}")
@@ -197,24 +184,36 @@ def on_samples(model: Path, graph: Graph, features: Features | WhisperFeatures) 
             f"{features_file(model)}: expected an input of rows of {features.width} numbers, as "
             f"'{TABLE}' says, found {ends}; change the file, or remove it"
         )
+    return rows_before(graph, tensor.name, features, rows)
+
+
+def rows_before(
+    graph: Graph, called: str, features: Features, rows: int, scaled: Scaled = ()
+) -> Graph:
+    """The graph with samples, f32 [1, n], in place of its input `called`, which is so many rows of
+    the features, or their transpose."""
+    tensor = graph.tensors[called]
     name = free_name(graph, _SAMPLES)
     samples = Tensor(name, (1, features.samples(rows)), DType.F32)
     to = Appender(Graph(graph.name, {name: samples}, (), (name,), ()), TABLE)
-    made = _rows(to, name, rows, features)
+    made = feature_rows(to, name, rows, features)
+    for op, values in scaled:
+        made = to.add(op, made, to.constant(np.reshape(values, (1, -1))))
+    shape = [n for n in tensor.shape if n != 1]
     if shape == [features.width, rows] != [rows, features.width]:
         made = to.add(ops.Transpose((1, 0)), made)
     made = to.add(ops.Reshape(tensor.shape), made)
-    called = tensor.name if tensor.quant is None else f"{TABLE}/rows"
-    front = to.with_output(made, called)
+    given = called if tensor.quant is None else f"{TABLE}/rows"
+    front = to.with_output(made, given)
     nodes = front.nodes
-    if called != tensor.name:
-        step = Node(f"{TABLE}/codes", ops.Quantize(tensor.dtype), (called,), (tensor.name,))
+    if given != called:
+        step = Node(f"{TABLE}/codes", ops.Quantize(tensor.dtype), (given,), (called,))
         nodes = (*nodes, step)
     return replace(
         graph,
         tensors={**front.tensors, **graph.tensors},
         nodes=(*nodes, *graph.nodes),
-        inputs=(name,),
+        inputs=tuple(name if each == called else each for each in graph.inputs),
     )
 
 
@@ -233,49 +232,3 @@ def _on_whisper(model: Path, graph: Graph, features: WhisperFeatures) -> Graph:
     front = log_mel(LogMel(features.rate, frames * hop, bands), name, tensor.name)
     made, nodes = {**front.tensors, **graph.tensors}, (*front.nodes, *graph.nodes)
     return replace(graph, tensors=made, nodes=nodes, inputs=(name,))
-
-
-def _rows(to: Appender, samples: str, rows: int, f: Features) -> str:
-    """Appends what computes them: f32 [rows, width]."""
-    x, one = samples, (1, 1)
-    if f.peak:
-        peak = to.add(ops.Reshape(one), to.add(ops.ReduceMax((1,)), x))
-        peak = to.add(ops.Maximum(), peak, to.constant(np.full(one, _LEAST_PEAK)))
-        x = to.add(ops.Div(), x, peak)
-    mel = mel_bands(f)
-    used = np.flatnonzero(mel.any(1))  # lines of the spectrum that are in a band
-    mel = mel[used]
-    time = np.arange(f.window)
-    turns = 2 * np.pi * np.outer(used, time) / f.fft
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / f.window)
-    waves = np.concatenate([np.cos(turns), np.sin(turns)]) * hann
-    image = to.add(ops.Reshape((1, 1, f.samples(rows), 1)), x)
-    filters = to.constant(waves[:, None, :, None])
-    none = to.constant(np.zeros(len(waves)))
-    parts = to.add(ops.Conv2D(stride=(1, f.step)), image, filters, none)
-    squares = to.add(ops.Mul(), parts, parts)
-    real, imaginary = to.add_all(ops.Split(3, (len(used), len(used))), squares)
-    spectrum = to.add(ops.Reshape((rows, len(used))), to.add(ops.Add(), real, imaginary))
-    if f.power == 1:
-        spectrum = to.add(ops.Sqrt(), spectrum)
-    bands = to.add(ops.MatMul(), spectrum, to.constant(mel))
-    made = to.add(ops.Log(), to.add(ops.Add(), bands, to.constant(np.full(one, f.offset))))
-    if not f.coefficients:
-        return made
-    angles = np.outer(np.arange(f.bands) + 0.5, np.arange(f.coefficients)) * np.pi / f.bands
-    return to.add(ops.MatMul(), made, to.constant(np.cos(angles) * np.sqrt(2 / f.bands)))
-
-
-def mel_bands(f: Features) -> Array:
-    """Weights of triangular bands, equally wide in mel [lines, bands], without the constant line
-    (TensorFlow's linear_to_mel_weight_matrix)."""
-    lines = _mel(np.linspace(0, f.rate / 2, f.fft // 2 + 1))[1:, None]
-    edges = np.linspace(_mel(f.low), _mel(f.high), f.bands + 2)
-    low, center, high = edges[:-2], edges[1:-1], edges[2:]
-    rising, falling = (lines - low) / (center - low), (high - lines) / (high - center)
-    bands = np.maximum(0, np.minimum(rising, falling))
-    return np.concatenate([np.zeros((1, f.bands)), bands])
-
-
-def _mel(hertz: Any) -> Any:
-    return 1127 * np.log1p(np.asarray(hertz) / 700)
