@@ -12,6 +12,7 @@ import numpy as np
 
 from edgekit.device.runtime.agent.dictation import Subtitle, is_dictation, joined, parts
 from edgekit.device.runtime.agent.listening import Heard, Listener
+from edgekit.device.runtime.agent.sound_vectors import vector_of_sound
 from edgekit.device.runtime.agent.task import TRANSCRIBE
 from edgekit.device.runtime.agent.transcribe import transcribe
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -69,6 +70,20 @@ def write_down(
     run = _running(session, variant, times)
     ends = variant.inputs, variant.outputs
     return transcribe(samples, task, *ends, run, lambda v: session.line(np.asarray(v))), times
+
+
+def embed_sound(
+    file: Path,
+    session: InferenceSession,
+    variant: ServedVariant,
+    task: TaskSpec,
+    rate: int | None,
+) -> tuple[list[float], list[float]]:
+    """The vector of a file, and the milliseconds of each run; as for `hear`."""
+    times: list[float] = []
+    samples = read_sound(file, rate or task.rate).tolist()
+    run = _running(session, variant, times)
+    return vector_of_sound(samples, task, variant.inputs, run), times
 
 
 def time_texts(

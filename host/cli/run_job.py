@@ -21,7 +21,6 @@ from edgekit.device.runtime.agent.task import (
     KEYWORD,
     OCR,
     POSE,
-    SOUNDS,
     SPEAK,
     STRETCH,
     TRANSCRIBE,
@@ -32,7 +31,7 @@ from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
-from edgekit.host.cli.hearing import hear, time_texts, write_down
+from edgekit.host.cli.hearing import embed_sound, hear, time_texts, write_down
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
 from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, name_of, results
@@ -179,7 +178,7 @@ class RunJob:
                     classes += self._classes(made, variant_for(variants, inputs).outputs, task)
                 take(file, outputs)
                 each = FileResult(file, tuple(times), tuple(classes))
-                if task and task.kind not in (CLASSIFY, *SOUNDS) and is_picture(file):
+                if task and task.kind != CLASSIFY and not task.hears and is_picture(file):
                     each = self._with_findings(each, outputs[0], session, task)
                 found.append(each)
         if task and self._writes_boxes(task):
@@ -256,7 +255,7 @@ class RunJob:
             return False
         if task is None:
             return wake_word(variant.inputs, variant.outputs, stateful, ()) is not None
-        return task.kind in SOUNDS
+        return task.hears
 
     def _of_texts(
         self, file: Path, session: InferenceSession, task: TaskSpec | None
@@ -271,19 +270,22 @@ class RunJob:
                 file, (timings.latency_ms,), tuple(self._classes(made, specs, task)), text=line
             )
             if task and task.kind == EMBED:
-                each = replace(each, vector=_vector(made, task))
+                each = replace(each, vector=tuple(made[task.output].ravel().tolist()))
             found.append((each, made))
         return found
 
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
-        variant = session.served.of(self.signature)[0]
+        variant, rate = session.served.of(self.signature)[0], self.options.sample_rate
         if task and _writes_down(task) and (self.timestamps or self._writes_subtitles):
-            said, times = time_texts(file, session, variant, task, self.options.sample_rate)
+            said, times = time_texts(file, session, variant, task, rate)
             return FileResult(file, tuple(times), (), subtitles=tuple(said))
         if task and _writes_down(task):
-            line, times = write_down(file, session, variant, task, self.options.sample_rate)
+            line, times = write_down(file, session, variant, task, rate)
             return FileResult(file, tuple(times), (), line=line)
-        heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)
+        if task and task.kind == EMBED:
+            vector, times = embed_sound(file, session, variant, task, rate)
+            return FileResult(file, tuple(times), (), vector=tuple(vector))
+        heard, times = hear(file, session, variant, task, rate, self.labels)
         return FileResult(file, tuple(times), (), heard=tuple(heard))
 
     @property
@@ -316,7 +318,7 @@ class RunJob:
     ) -> FileResult:
         """The result with what the task finds in a picture, drawn if no output is asked for."""
         if task.kind == EMBED:
-            return replace(found, vector=_vector(outputs, task))
+            return replace(found, vector=tuple(outputs[task.output].ravel().tolist()))
         spec = session.served.of(self.signature)[0].inputs[0]
         placed = placed_picture(found.file, spec, self._fitted_to(task))
         target = Path(f"{name_of(found.file, self.files)}{DRAWN}") if self._draws else None
@@ -369,7 +371,7 @@ def _check_form(task: TaskSpec | None, file: Path) -> None:
     if task is None:
         return
     found = next((name for name, fits in _FORMS.items() if fits(file)), "")
-    wanted = "a sound (.wav)" if task.kind in SOUNDS else "a picture"
+    wanted = "a sound (.wav)" if task.hears else "a picture"
     if task.tokenizer or task.kind == SPEAK:
         wanted = "a text (.txt)"
     if found and found != wanted:
@@ -380,10 +382,6 @@ def _check_form(task: TaskSpec | None, file: Path) -> None:
 
 
 _FORMS = {"a picture": is_picture, "a sound (.wav)": is_sound, "a text (.txt)": is_text}
-
-
-def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:
-    return tuple(outputs[task.output].reshape(-1).tolist())
 
 
 def _writes_down(task: TaskSpec | None) -> bool:

@@ -21,14 +21,14 @@ COMMON_LABELS = (
 CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 DENSE = "2_Dense/config.json"  # a layer behind the pooling, which exporters leave out
 TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
-SPEECH_VOCABULARY = "vocab.json"
+SPEECH_VOCABULARY, SPEECH_TOKENS = "vocab.json", "tokens.txt"
 GENERATION = "generation_config.json"
 ULTRALYTICS = "metadata.yaml"
 PADDLE_FILES = ("infer_cfg.yml", "inference.yml")
 PIPELINE = "pipeline.json"  # of MMDeploy
 _CONFIGS = (
     CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY, GENERATION,
-    DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE,
+    DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE, SPEECH_TOKENS,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")

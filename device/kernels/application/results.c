@@ -290,6 +290,8 @@ static int has_boxes(const char *kind) {
 
 static int is_for(const ek_task *task, const void *context) {
     const query *q = context;
+    if (task && task->rate > 0)
+        return 0; /* it takes sound */
     return strcmp(q->kind, "detect") ? ek_task_is(task, q->kind) : has_boxes(task->kind);
 }
 

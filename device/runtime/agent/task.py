@@ -53,7 +53,8 @@ class TaskSpec(Record):
     map of classes, u8 [1, rows, columns]. For `instances` other values follow in a row, and output
     `masks`, s8 [rows, height, width], is above 0 where the object is.
     For `image` it is a picture, u8 [1, rows, columns, 1 or 3], red first, of what the input shows.
-    For `embed` it is a vector of length 1, f32 [1, n]. For `ocr` it has CHARACTER_FIELDS f32 for
+    For `embed` it is a vector of length 1, f32 [1, n]; with a `rate`, the input is a window of
+    samples. For `ocr` it has CHARACTER_FIELDS f32 for
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
@@ -89,6 +90,11 @@ class TaskSpec(Record):
     characters: str = ""
     masks: str = ""
     filter: str = ""
+
+    @property
+    def hears(self) -> bool:
+        """Whether its input is samples of sound."""
+        return bool(self.rate) and self.kind != SPEAK
 
     @property
     def files(self) -> Tuple[str, ...]:

@@ -13,6 +13,7 @@ from edgekit.device.runtime.agent.lines import Line, page_task, reading_part
 from edgekit.device.runtime.agent.pages import Crop, read_line
 from edgekit.device.runtime.agent.rotated import Rotated, rotated_of, upright
 from edgekit.device.runtime.agent.segments import Segments, segments_of
+from edgekit.device.runtime.agent.sound_vectors import vector_of_sound
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     BGR,
@@ -27,7 +28,6 @@ from edgekit.device.runtime.agent.task import (
     OCR,
     POSE,
     SEGMENT,
-    SOUNDS,
     TaskSpec,
 )
 from edgekit.device.runtime.application.loaded import Loaded
@@ -141,6 +141,9 @@ def instances(loaded: Loaded, frame: Any, width: int, height: int) -> List[Insta
 def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
     """See Model.embed."""
     task = _task_of(loaded, EMBED)
+    if task.hears:
+        ends = loaded.manifest.inputs
+        return vector_of_sound(frame, task, ends, lambda inputs: loaded.run(inputs, {}, ""))
     made = loaded.run(_inputs(loaded, task, frame, width, height), {}, "")
     return list(_floats(made[task.output]))
 
@@ -188,7 +191,7 @@ def _task_of(loaded: Loaded, kind: str, *others: str) -> TaskSpec:
     task = loaded.manifest.task
     if task is None or task.kind not in (kind, *others):
         asked = {INSTANCES: SEGMENT, OBB: DETECT}.get(kind, kind)
-        own = task.kind if task and task.kind not in SOUNDS else "run"
+        own = task.kind if task and not task.hears else "run"
         raise InputError(
             f"{kind}: expected a model that was compiled with --task {asked}, found "
             f"{task.kind if task else 'no task'}; compile it so, or use {own}()"

@@ -72,7 +72,8 @@ class Results:
         return self._on_current(lambda loaded: pictures.obb(loaded, frame, width, height))
 
     def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
-        """The vector of a picture or a text, of length 1; `frame` as in `classify`."""
+        """The vector of a picture or a text, of length 1; `frame` as in `classify`. Of a sound,
+        `frame` is its samples, as in `transcribe`."""
         return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
 
     def generate(

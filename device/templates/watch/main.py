@@ -56,6 +56,8 @@ def looked(model, data):
         return {"heard": [each._asdict() for each in heard]}
     if kind == "transcribe":
         return pictures.as_json(kind, sounds.transcribed(model, data))
+    if kind == "embed" and task.rate:
+        return pictures.as_json(kind, model.embed(sounds.samples_of(data, task.rate)))
     picture = pictures.read_picture(data)
     width, height = picture.size
     found = getattr(model, kind)(picture.tobytes(), width=width, height=height)

@@ -39,6 +39,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
 from edgekit.host.compiler.tasks.images import image_maker, undecided_image
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
+from edgekit.host.compiler.tasks.kaldi import kaldi_task
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.page import check_finder, part_of
@@ -98,6 +99,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return spoken
     if heard := feature_task(path, graph, options):
         return heard
+    if spoken := kaldi_task(path, graph, options):
+        return spoken
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
     alone = with_batch(with_sizes(graph))

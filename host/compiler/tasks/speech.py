@@ -27,9 +27,9 @@ SECONDS = 10  # of a window, if nothing says how long it is
 RATE = 16000
 _LEAST = 4000  # samples of a window
 _HOPS = (80, 4000)  # samples of a step from a place to the next
-_BLANKS = ("<pad>", "[PAD]", "<blank>", "<blk>", "<epsilon>", "_")
+BLANKS = ("<pad>", "[PAD]", "<blank>", "<blk>", "<epsilon>", "_")
 _SPECIAL = ("<s>", "</s>", "<unk>", "[UNK]", "[CLS]", "[SEP]", "<mask>")
-_WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word in SentencePiece's vocabularies
+WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word in SentencePiece's vocabularies
 _MORE = 8  # scores for which a vocabulary may have no entry
 _STATED = "ForCTC"
 
@@ -128,7 +128,7 @@ def _ends(graph: Graph) -> tuple[Tensor, Tensor] | None:
 def _blank(vocabulary: dict[str, Any], about: dict[str, Any], tokens: dict[str, Any]) -> int | None:
     """The number of what is no character, as a configuration or its name says."""
     stated = tokens.get("pad_token")
-    for name in (stated if isinstance(stated, str) else "", *_BLANKS):
+    for name in (stated if isinstance(stated, str) else "", *BLANKS):
         if name in vocabulary:
             return int(vocabulary[name])
     number = about.get("pad_token_id")
@@ -138,4 +138,4 @@ def _blank(vocabulary: dict[str, Any], about: dict[str, Any], tokens: dict[str, 
 def _text(token: str, space: str) -> str:
     if token == space:
         return " "
-    return "" if token in (*_SPECIAL, *_BLANKS) else token.replace(_WORD, " ")
+    return "" if token in (*_SPECIAL, *BLANKS) else token.replace(WORD, " ")

@@ -31,6 +31,7 @@ from edgekit.host.compiler.sidecars import (
 from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.hub import read_config, read_json
+from edgekit.host.compiler.tasks.kaldi import kaldi_recipe
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.lines import (
     HEIGHTS,
@@ -134,6 +135,9 @@ def _proposals(
         yield {each.name: (1, length) for each in asked}, "for texts of as many tokens"
     if is_voice(path):
         yield {each.name: (1, PHONEMES) for each in asked}, "for so many phonemes"
+    if heard := kaldi_recipe(path):
+        seconds = heard.features.samples(heard.rows) / heard.features.rate
+        yield heard.shapes, f"{seconds:.3g} s of sound"
     is_sound = not others and first.dtype is DType.F32 and len(first.shape or ()) == 2
     if is_sound and (speech := read_speech(path)) and speech.stated:
         length = SECONDS * speech.rate

@@ -183,7 +183,7 @@ def samples_of(
     and else with the pixel scaling in its file, unless `options` override it."""
     given = with_notes(model, options)
     task = with_task(model, graph, CompileOptions(task="guess")).task if data.is_dir() else None
-    of_pictures = task is not None and task.kind in PICTURES and not task.tokenizer
+    of_pictures = task is not None and task.kind in PICTURES and not (task.tokenizer or task.hears)
     given = given.for_task(task) if task and of_pictures else given
     return read_samples(data, graph, given, task)
 

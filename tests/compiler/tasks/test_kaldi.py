@@ -1,0 +1,200 @@
+"""Models that take Kaldi's features of sound: recognized, and fed as NumPy computes the features,
+one step after the other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.agent.sound_vectors import vector_of_sound
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task, with_task
+from edgekit.host.errors import InputError
+from tests.support.onnx_models import model, node, save, value
+
+_CURVES = {
+    "povey": lambda n: (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / (n - 1))) ** 0.85,
+    "hamming": lambda n: 0.54 - 0.46 * np.cos(2 * np.pi * np.arange(n) / (n - 1)),
+    "hanning": lambda n: 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / (n - 1)),
+}
+
+
+def _expected(x, curve, high=8000, bands=80, mirrored=False):
+    """Kaldi's compute-fbank-feats without dither; x as 16-bit numbers, or from -1 to 1."""
+    count = (len(x) + 80) // 160 if mirrored else 1 + (len(x) - 400) // 160
+    edges = 1127 * np.log(1 + np.array([20, high]) / 700)
+    edges = np.linspace(*edges, bands + 2)
+    mel = 1127 * np.log(1 + np.arange(257) * 16000 / 512 / 700)
+    weights = np.stack([np.interp(mel, edges[i : i + 3], [0, 1, 0]) for i in range(bands)], 1)
+    weights[-1] = 0
+    rows = []
+    for row in range(count):
+        places = np.arange(400) + 160 * row - (120 if mirrored else 0)
+        places = np.where(places < 0, -places - 1, places)
+        places = np.where(places >= len(x), 2 * len(x) - 1 - places, places)
+        window = x[places].astype(np.float64)
+        window -= window.mean()
+        window -= 0.97 * np.concatenate([window[:1], window[:-1]])
+        power = np.abs(np.fft.rfft(window * _CURVES[curve](400), 512)) ** 2
+        rows.append(np.log(np.maximum(power @ weights, np.finfo(np.float32).eps)))
+    return np.array(rows)
+
+
+def _sound(count):
+    rng = np.random.default_rng(count)
+    return (0.1 + 0.2 * np.sin(np.arange(count) * 0.05) + rng.normal(0, 0.02, count)).astype("f4")
+
+
+def _prepared(path, **options):
+    own = CompileOptions(task=options.pop("task", "guess"))
+    return with_task(path, import_for_task(path, own), own)
+
+
+def _file(folder, nodes, inputs, outputs, constants=(), name="m.onnx", **about):
+    made = model(nodes, inputs, outputs, dict(constants), opset=13)
+    for key, text in about.items():
+        entry = made.metadata_props.add()
+        entry.key, entry.value = key, str(text)
+    return save(made, folder, name)
+
+
+def _run(made, x):
+    (name,) = made.graph.inputs
+    assert made.graph.tensors[name].shape == (1, len(x))
+    return evaluate(made.graph, {name: x[None]}).outputs[made.task.output]
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "curve", "loud"),
+    [
+        ("m.onnx", {"framework": "wespeaker"}, "hamming", 32768),
+        ("m.onnx", {"framework": "3d-speaker", "normalize_samples": 1}, "povey", 1),
+        ("campplus.onnx", {}, "povey", 1),
+    ],
+)
+def test_vectors_of_speakers(tmp_path, name, about, curve, loud):
+    weights = np.random.default_rng(0).normal(0, 1, (80, 16)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Relu", ["h"], ["r"]),
+             node("ReduceMean", ["r"], ["y"], axes=[1], keepdims=0)]  # fmt: skip
+    given = [value("x", ["n", "t", 80])]
+    made = _prepared(_file(tmp_path, nodes, given, ["y"], {"w": weights}, name, **about))
+    assert made.task is not None and (made.task.kind, made.task.rate) == ("embed", 16000)
+    assert "in windows of 3 s" in made.graph.notes[-1]
+    x = _sound(47920)
+    rows = _expected(x * loud, curve)
+    vector = np.maximum((rows - rows.mean(0)) @ weights, 0).mean(0)
+    np.testing.assert_allclose(_run(made, x)[0], vector / np.linalg.norm(vector), atol=1e-4)
+
+
+def _tokens(folder, names):
+    lines = (f"{name} {i}" for i, name in enumerate(names))
+    (folder / "tokens.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_speech_of_zipformer(tmp_path):
+    """Its places have the mean of four rows each."""
+    weights = np.random.default_rng(1).normal(0, 1, (80, 5)).astype(np.float32)
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+             node("AveragePool", ["t"], ["a"], kernel_shape=[4], strides=[4]),
+             node("Transpose", ["a"], ["b"], perm=[0, 2, 1]),
+             node("MatMul", ["b", "w"], ["h"]), node("LogSoftmax", ["h"], ["log_probs"]),
+             node("Identity", ["x_lens"], ["n"])]  # fmt: skip
+    given = [value("x", ["n", "t", 80]), value("x_lens", ["n"], "s64")]
+    ends = ["log_probs", "n"]
+    path = _file(tmp_path, nodes, given, ends, {"w": weights}, model_type="zipformer2_ctc")
+    missing = _prepared(path)
+    assert missing.task is None and "if tokens.txt with its 5 tokens is next to" in missing.source
+    with pytest.raises(InputError, match="fetch it, too"):
+        _prepared(path, task="transcribe")
+    _tokens(tmp_path, ("<unk>", "\u2581a", "b", "<sos/eos>", "<blk>"))
+    made = _prepared(path)
+    assert made.task is not None and made.task.kind == "transcribe"
+    assert json.loads(made.files["characters.json"])["characters"] == ["", " a", "b", ""]
+    x = _sound(998 * 160)
+    rows = _expected(x, "povey", 7600, mirrored=True)[:996].reshape(249, 4, 80).mean(1) @ weights
+    found = _run(made, x)[0]
+    np.testing.assert_array_equal(found[:, 0], np.array([1, 2, 3, 4, 0])[rows.argmax(1)])
+    shares = np.exp(rows - rows.max(1, keepdims=True))
+    np.testing.assert_allclose(found[:, 1], 1 / shares.sum(1), rtol=1e-3)
+
+
+def test_speech_of_sense_voice(tmp_path):
+    """Its rows are of seven; four places come before those of the words."""
+    rng = np.random.default_rng(2)
+    weights = rng.normal(0, 1, (560, 4)).astype(np.float32)
+    shift, factor = rng.normal(-8, 1, 560), rng.uniform(0.1, 0.3, 560)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Gather", ["table", "language"], ["l"]),
+             node("Add", ["h", "l"], ["k"]), node("Cast", ["length"], ["f"], to=1),
+             node("Mul", ["f", "zero"], ["z"]), node("Add", ["k", "z"], ["v"]),
+             node("Gather", ["v", "first"], ["p"], axis=1),
+             node("Concat", ["p", "v"], ["logits"], axis=1),
+             node("Identity", ["style"], ["s"])]  # fmt: skip
+    table = np.zeros((9, 4), np.float32)
+    table[5] = (3, 2, 1, 0)
+    constants = {"w": weights, "table": table, "zero": np.zeros(1, np.float32),
+                 "first": np.zeros(4, np.int64)}  # fmt: skip
+    given = [value("x", ["n", "t", 560])]
+    given += [value(name, ["n"], np.dtype("i4")) for name in ("length", "language", "style")]
+    about = {
+        "model_type": "sense_voice_ctc", "lfr_window_size": 7, "lfr_window_shift": 6,
+        "normalize_samples": 0, "lang_auto": 5, "with_itn": 14,
+        "neg_mean": ",".join(map(repr, shift.tolist())),
+        "inv_stddev": ",".join(map(repr, factor.tolist())),
+    }  # fmt: skip
+    path = _file(tmp_path, nodes, given, ["logits", "s"], constants, **about)
+    _tokens(tmp_path, ("<unk>", "\u2581ja", "nein", "<|en|>"))
+    made = _prepared(path)
+    assert made.task is not None and made.task.kind == "transcribe"
+    x = _sound(159760)
+    rows = _expected(x * 32768, "hamming")
+    stacked = np.stack([rows[6 * i : 6 * i + 7].ravel() for i in range(166)])
+    scores = ((stacked + shift) * factor) @ weights + table[5]
+    np.testing.assert_array_equal(_run(made, x)[0][:, 0], scores.argmax(1))
+
+
+def test_classes_of_the_audio_spectrogram_transformer(tmp_path):
+    """Rows behind the end of a sound are zeros before they are scaled."""
+    nodes = [node("ReduceMean", ["input_values"], ["y"], axes=[1], keepdims=0)]
+    path = _file(tmp_path, nodes, [value("input_values", ["b", "t", "f"])], ["y"])
+    hub = {
+        "config.json": {"architectures": ["ASTForAudioClassification"], "model_type": "ast",
+                        "id2label": {str(i): f"sound {i}" for i in range(40)}},
+        "preprocessor_config.json": {
+            "feature_extractor_type": "ASTFeatureExtractor", "max_length": 64, "num_mel_bins": 40,
+            "mean": -4.5, "std": 2.0, "sampling_rate": 16000},
+    }  # fmt: skip
+    for name, document in hub.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    made = _prepared(path)
+    assert made.task is not None and made.task.labels[3] == "sound 3"
+    x = _sound(63 * 160 + 400)
+    x[40 * 160 :] = 0
+    rows = _expected(x, "hanning", bands=40)
+    rows[40:] = 0
+    powers = np.exp(((rows + 4.5) / 4).mean(0))
+    np.testing.assert_allclose(_run(made, x)[0], powers / powers.sum(), rtol=1e-3)
+
+
+def test_a_vector_of_a_sound_is_the_mean_of_its_windows():
+    spec = TensorSpec("x", "f32", (1, 4), None, None)
+    task = TaskSpec("embed", "x", "y", rate=16000)
+    taken = []
+
+    def run(inputs):
+        taken.append(inputs["x"].tolist())
+        return {"y": np.array([[max(taken[-1]), 1]], np.float32)}
+
+    assert vector_of_sound([1, 2, 3, 4, 5, 3], task, [spec], run) == pytest.approx(
+        np.array([9, 2]) / np.hypot(9, 2)
+    )
+    assert taken == [[1, 2, 3, 4], [3, 4, 5, 3]]
+    vector_of_sound([1, 2, 3], task, [spec], run)
+    assert taken[-1] == [1, 2, 3, 1]
+    with pytest.raises(DeviceInputError, match="found no samples"):
+        vector_of_sound([], task, [spec], run)
