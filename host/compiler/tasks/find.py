@@ -42,19 +42,28 @@ from edgekit.host.compiler.tasks.instances import instance_head, with_instance_m
 from edgekit.host.compiler.tasks.kaldi import kaldi_task
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
+from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
 from edgekit.host.compiler.tasks.persons import person_maps, undecided_maps, vit_pose
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
-from edgekit.host.compiler.tasks.segments import class_map, is_shares, is_whole, known_classes
+from edgekit.host.compiler.tasks.segments import (
+    class_map,
+    is_shares,
+    is_street,
+    is_whole,
+    known_classes,
+)
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
 from edgekit.host.compiler.tasks.vectors import (
+    EMBEDDINGS,
+    first_token,
     undecided_vector,
     unit_vector,
     usual_vector,
@@ -65,7 +74,6 @@ from edgekit.host.compiler.tasks.widen import widened
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS, EMBEDDING = "detections", "poses", "segments", "embedding"
-_EMBEDDINGS = ("image_embeds", "pooler_output")
 _FEATURES = "if the input is features of sound, say in"
 # The file with how a head's pixels become values, whose it is, and the usual values without it.
 _PIXELS_IN = {
@@ -110,9 +118,13 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
+        if options.task == "guess" and (said := named_graph(path, graph)):
+            return _unused(graph, said)
         return sound_task(path, graph, options) or _without_results(path, graph, options)
     ends = Ends(widened(alone), image)
     model = known_of(path, ends, options)
+    if options.task == "guess" and (said := named_graph(path, ends.graph)):
+        return _unused(graph, said)
     if lines := line_reader(model) or line_direction(model):
         return lines
     guesses = options.task == "guess" and not (options.head or model.own.task)
@@ -143,7 +155,12 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
     given = [graph.tensors[name] for name in graph.inputs]
     if any(len(t.shape) == 3 and t.dtype is DType.F32 for t in given) and not graph.states:
         why += f"; {_FEATURES} {path.stem}.toml next to it how they are computed"
-    note = f"shows no results: {why}; --output FILE writes them"
+    return _unused(graph, why)
+
+
+def _unused(graph: Graph, why: str) -> Prepared:
+    """The graph as it is, with a note of what it is and what is missing."""
+    note = f"shows no results: {why}; --output FILE writes its tensors"
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
@@ -290,7 +307,8 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
     sure = model.options.task == SEGMENT or labels or is_shares(model.ends, seen)
-    if not (sure or is_whole(model.ends, seen)):
+    likely = is_whole(model.ends, seen) or is_street(model.ends, seen)
+    if not (sure or likely):
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
@@ -303,8 +321,8 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     if not labels and (known := known_classes(model.ends, seen)):
         whose, labels = known
         source += f", labels of {whose} because there are {seen.count} classes"
-    is_likely = is_whole(model.ends, seen) or (seen.classes == 1 and len(model.ends.outputs) > 1)
-    if not pixels and is_likely and model.torch_pixels:
+    likely = likely or (seen.classes == 1 and len(model.ends.outputs) > 1)
+    if not pixels and likely and model.torch_pixels:
         pixels = model.torch_pixels
         source += ", pixels as PyTorch's models take them"
     spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **pixels)
@@ -316,9 +334,9 @@ def _embedder(model: KnownModel) -> Prepared | None:
     """A vector of length 1. Only if that is asked for, as Hugging Face's files name it if files
     next to it say how pixels become values, or for shapes of well-known models: vectors may be
     anything."""
-    vector = vector_of(model.ends)
+    vector = vector_of(model.ends) or first_token(model)
     pixels, whose = model.pixels(0), ""
-    known = vector is not None and vector.name in _EMBEDDINGS and bool(pixels)
+    known = vector is not None and vector.name in EMBEDDINGS and bool(pixels)
     if vector is not None and not (known or model.asks_for(EMBED)):
         whose, pixels = usual_vector(model, vector)
     if vector is None or not (known or whose or model.asks_for(EMBED)):
@@ -327,8 +345,8 @@ def _embedder(model: KnownModel) -> Prepared | None:
     to = Appender(graph, EMBEDDING)
     name = free_name(graph, EMBEDDING)
     made = to.with_output(unit_vector(to, vector), name)
-    placing = {"fit": STRETCH, **(model.config.placing if pixels else {})}
-    spec = TaskSpec(EMBED, model.ends.image.name, name, **placing, **pixels)
+    placing = {"fit": STRETCH, **(model.config.placing if pixels else {}), **pixels}
+    spec = TaskSpec(EMBED, model.ends.image.name, name, **placing)
     source = f"because '{vector.name}' {whose or 'is a vector'}"
     note = f"gives the vectors of pictures, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)

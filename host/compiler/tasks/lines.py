@@ -149,7 +149,23 @@ def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str, int]]:
     yield from _fitting(listed_characters(path), count, "the file's metadata")
     for file in character_files(path):
         data = read_sidecar(file)
+        if file.suffix == ".json":
+            if found := _of_json(data or b"", count):
+                yield found, file.name, 0
+            continue
         yield from _fitting((data or b"").decode("utf-8", "replace"), count, file.name)
+
+
+def _of_json(data: bytes, count: int) -> list[str]:
+    """Of ddddocr: a list, or one in a document, that begins with an empty text for none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return []
+    found = found.get("charset") if isinstance(found, dict) else found
+    if not isinstance(found, list) or len(found) != count or found[0] != "":
+        return []
+    return found[1:] if all(isinstance(each, str) for each in found) else []
 
 
 def _fitting(text: str, count: int, source: str) -> Iterator[tuple[list[str], str, int]]:

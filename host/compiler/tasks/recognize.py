@@ -37,6 +37,7 @@ from edgekit.host.compiler.tasks.yolo import (
     one_box_of_a_cell,
     yolop,
 )
+from edgekit.host.compiler.tasks.yolo_v2 import yolo_v2
 
 _RECOGNIZERS = (
     anchor_free,
@@ -74,6 +75,7 @@ _RECOGNIZERS = (
     ssd_of_the_zoo,
     yolop,
     center_net,
+    yolo_v2,
 )
 
 

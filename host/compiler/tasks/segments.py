@@ -22,6 +22,7 @@ _CITYSCAPES = (
     "vegetation", "terrain", "sky", "person", "rider", "car", "truck", "bus", "train",
     "motorcycle", "bicycle",
 )  # fmt: skip
+_TORCHVISION = ("out", "aux")  # of its models, which train with another output
 _LEAST_SCORES = 4  # for each pixel: three may be colors
 
 
@@ -57,10 +58,13 @@ class ClassMap:
 
 def class_map(ends: Ends) -> ClassMap | None:
     """The output that is a map of classes with the proportions of the input, if just one is."""
-    found = [each for t in ends.outputs for each in _maps_of(ends, t)]
+    outputs = ends.outputs
+    if {tensor.name for tensor in outputs} == {*_TORCHVISION}:
+        outputs = [tensor for tensor in outputs if tensor.name == _TORCHVISION[0]]
+    found = [each for t in outputs for each in _maps_of(ends, t)]
     alike = len({(each.tensor.shape, each.axis) for each in found}) == 1 and found[0].classes == 1
     # Those of U²-Net have the same map several times, the best one first.
-    return found[0] if len(found) == 1 or (alike and len(found) == len(ends.outputs)) else None
+    return found[0] if len(found) == 1 or (alike and len(found) == len(outputs)) else None
 
 
 def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | None:
@@ -70,6 +74,13 @@ def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | N
         return "Pascal VOC", _VOC
     is_wide = ends.image.width > ends.image.height
     return ("Cityscapes", _CITYSCAPES) if is_wide and seen.count == len(_CITYSCAPES) else None
+
+
+def is_street(ends: Ends, seen: ClassMap) -> bool:
+    """Whether there are as many scores of parts of a picture as Cityscapes has classes, whose
+    pictures are twice as wide as high: maps of a person's points are not so wide."""
+    wide = ends.image.width == 2 * ends.image.height and ends.image.channels == 3
+    return wide and seen.count == len(_CITYSCAPES)
 
 
 def is_whole(ends: Ends, seen: ClassMap) -> bool:

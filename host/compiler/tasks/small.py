@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.device.runtime.agent.task import BGR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
 
@@ -56,8 +57,11 @@ def fastest_det(ends: Ends) -> Iterator[Head]:
         classes = to.add(ops.Pow(), classes, to.constant(np.full((1, 1, 1), 0.4)))
         return selected(to, box, to.add(ops.Mul(), classes, sure), _FASTEST_LIMITS)
 
+    parts = [size for _, size in ends.parts(output.name)]
+    sure = parts == [1, 4, fields - 5] or fields - 5 == len(COCO)
+    doubt = "" if sure else f"'{output.name}' may be a map of features, or FastestDet's"
     what = f"'{output.name}' is like FastestDet's"
-    yield Head("fastestdet", what, fields - 5, rows, _FASTEST_PIXELS)
+    yield Head("fastestdet", what, fields - 5, rows, _FASTEST_PIXELS, doubt=doubt)
 
 
 def nano_det(ends: Ends) -> Iterator[Head]:

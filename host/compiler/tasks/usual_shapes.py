@@ -39,6 +39,7 @@ from edgekit.host.compiler.tasks.lines import (
     is_line_direction,
     usual_height,
 )
+from edgekit.host.compiler.tasks.named import named_file
 from edgekit.host.compiler.tasks.page import part_of
 from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
 from edgekit.host.compiler.tasks.text_map import is_text_map
@@ -79,6 +80,8 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
         known = options.task != "none" and not options.shapes
         found = _proposals(path, open_inputs(error), options) if known else iter(())
         shapes, why = next(found, ({}, ""))
+        if not shapes and options.task == "guess" and (said := named_file(path)):
+            raise InputError(f"{path.name}: {said}; for its tensors alone, {error}") from None
         if not shapes:
             raise
     rows = _rows_of_voice(path, shapes, options)
@@ -153,6 +156,8 @@ def _proposals(
     config = read_config(path)
     # Optimum leaves the channels open, too.
     is_colors = channels == 3 or (not isinstance(channels, int) and config.scale)
+    if channels == 1 and extents[:1] == [HEIGHTS[-1]] and any(character_files(path)):
+        yield {first.name: (1, 1, HEIGHTS[-1], _LINE[1])}, "for a line of text"
     if others or not is_colors or len(extents) != 2:
         return
     if sizes := read_ultralytics(path).size:

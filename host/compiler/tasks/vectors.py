@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.device.runtime.agent.task import CROP, CUBIC
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Tensor
+from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.classes import class_count
 from edgekit.host.compiler.tasks.ends import Ends
@@ -21,6 +22,19 @@ _TINY = 1e-12
 _FACE, _FACE_LENGTHS = (112, 112), (128, 256, 512)
 _PERSON, _PERSON_LENGTHS = (256, 128), (128, 256, 512, 768, 1024, 2048)
 _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
+_FACE_NET, _FACE_NET_LENGTH = (160, 160), 512
+_FACE_NET_PIXELS: dict[str, Any] = {"mean": (127.5,), "scale": (128.0,)}
+_CLIP, _CLIP_LENGTHS = "clip", (512, 640, 768, 1024)
+_CLIP_PIXELS: dict[str, Any] = {
+    "fit": CROP,
+    "filter": CUBIC,
+    "mean": (122.7709383, 116.7460125, 104.0937362),
+    "scale": (68.5005327, 66.6321579, 70.3231630),
+}
+# Outputs of Hugging Face's encoders of pictures; of those kinds the first token is the vector.
+_TOKENS = "last_hidden_state"
+EMBEDDINGS = ("image_embeds", "pooler_output", _TOKENS)
+_FIRST_TOKEN = ("dinov2", "dinov2_with_registers", "dinov3_vit")
 
 
 def vector_of(ends: Ends) -> Tensor | None:
@@ -33,6 +47,13 @@ def vector_of(ends: Ends) -> Tensor | None:
         and not (len(tensor.shape) == 3 and tensor.shape[-1] == 1)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def first_token(model: KnownModel) -> Tensor | None:
+    """The only output of a model whose first token is the vector of the picture."""
+    output = model.ends.only(3)
+    kind = model.config.kind in _FIRST_TOKEN
+    return output if output is not None and kind and output.name == _TOKENS else None
 
 
 def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]]:
@@ -48,6 +69,13 @@ def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]
     if size == _PERSON and length in _PERSON_LENGTHS and model.torch_pixels:
         what = "may be the vector of a person, pixels as PyTorch's models take them"
         return what, model.pixels(0) or model.torch_pixels
+    if size == _FACE_NET and length == _FACE_NET_LENGTH and model.is_open:
+        what = "may be the vector of a face, pixels as facenet-pytorch takes them"
+        return what, model.pixels(0) or _FACE_NET_PIXELS
+    is_clip = _CLIP in model.path.stem.lower() and image.height == image.width
+    if is_clip and length in _CLIP_LENGTHS and model.is_open:
+        what = "may be that of a picture, by the name of the file, pixels as CLIP takes them"
+        return what, model.pixels(0) or _CLIP_PIXELS
     return "", {}
 
 
@@ -65,8 +93,12 @@ def undecided_vector(model: KnownModel) -> str:
 
 
 def unit_vector(to: Appender, tensor: Tensor) -> str:
-    """Appends what gives the vector length 1: f32 [1, n]."""
-    x = to.add(ops.Reshape((1, math.prod(tensor.shape))), to.floats(tensor.name))
+    """Appends what gives the vector, or the first token of several, length 1: f32 [1, n]."""
+    x, count = to.floats(tensor.name), max(tensor.shape)
+    if count != math.prod(tensor.shape):
+        first, count = to.constant([0], DType.I32), tensor.shape[2]
+        x = to.add(ops.Gather(1), x, first)
+    x = to.add(ops.Reshape((1, count)), x)
     squares = to.add(ops.ReduceSum((1,)), to.add(ops.Mul(), x, x))
     length = to.add(ops.Sqrt(), to.add(ops.Reshape((1, 1)), squares))
     length = to.add(ops.Maximum(), length, to.constant(np.full((1, 1), _TINY)))

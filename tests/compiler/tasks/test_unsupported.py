@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
-from tests.support.detectors import detector
+from tests.support.detectors import built, detector
 from tests.support.onnx_models import model, node, save, value
 
 _CELLS = 16 * 16 + 8 * 8 + 4 * 4 + 2 * 2 + 1  # of 128 x 128 pixels
@@ -60,3 +61,54 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
     for task in ("transcribe", "keyword"):
         with pytest.raises(InputError, match=said):
             prepared(path, CompileOptions(task=task))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kind", "said"),
+    [
+        ({"tokens": (1, 9), "style": (1, 8), "speed": (1,)}, ["audio"], "", "a voice of Kokoro"),
+        ({"x": (1, 9, 80), "x_lens": (1,)}, ["encoder_out"], "zipformer2", "of a transducer"),
+        ({"x": (1, 9, 80), "x_lens": (1,)}, ["y"], "zipformer2", "inputs and outputs are not"),
+        ({"audio_signal": (1, 80, 9), "length": (1,)}, ["embs"], "", "WeSpeaker's or 3D"),
+        ({"audio_signal": (1, 80, 9), "length": (1,)}, ["logprobs"], "", "its tokens.txt"),
+        ({"speech": (1, 9, 560), "speech_lengths": (1,)}, ["logits"], "", "it is Paraformer"),
+        ({"input_1": (1, 144160)}, ["Identity"], "", "it is DNSMOS, whose three values"),
+        ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["pred_boxes"], "", "a text names"),
+        ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["image_embeds"], "", "it is CLIP"),
+        ({"x": (1, 3, 64, 64)}, ["image_embeddings"], "", "encoder of Segment Anything"),
+    ],
+)
+def test_a_model_is_named_by_its_ends(tmp_path, inputs, outputs, kind, said):
+    nodes = [node("Neg", [next(iter(inputs))], [outputs[0]])]
+    nodes += [node("Neg", [name], [f"y{name}"]) for name in [*inputs][1:]]
+    given = [value(name, shape) for name, shape in inputs.items()]
+    made = model(nodes, given, [*outputs, *(f"y{name}" for name in [*inputs][1:])], opset=13)
+    entry = made.metadata_props.add()
+    entry.key, entry.value = "model_type", kind
+    found = prepared(save(made, tmp_path))
+    assert found.task is None and said in found.source
+    assert "--output FILE writes" in found.source
+
+
+def test_a_model_of_open_shapes_is_named_where_results_are_expected(tmp_path):
+    nodes = [node("Neg", [name], [f"y{name}"]) for name in ("input", "input_lengths", "scales")]
+    given = [value("input", [1, "n"]), value("input_lengths", [1]), value("scales", [3])]
+    path = save(model(nodes, given, ["yinput"], opset=13), tmp_path)
+    with pytest.raises(InputError, match=r"put m.onnx.json, which .*; for its tensors alone, m.on"):
+        import_for_task(path, CompileOptions(task="guess"))
+    with pytest.raises(InputError, match=r"^m.onnx: input input \[1,n\]: expected fixed shapes"):
+        import_for_task(path, CompileOptions())
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_map_of_features_is_not_taken_for_boxes(tmp_path, joined):
+    """FastestDet's output has the size of an encoder's; how it is joined shows which it is."""
+    parts = {name: np.full((1, count, 4, 6), 0.5, np.float32)
+             for name, count in (("object", 1), ("box", 4), ("class", 11))}  # fmt: skip
+    nodes = [node("Concat", [*parts], ["y"], axis=1)]
+    if not joined:
+        parts, nodes = {"whole": np.full((1, 16, 4, 6), 0.5, np.float32)}, []
+        nodes = [node("Identity", ["whole"], ["y"])]
+    made = prepared(built(tmp_path, parts, nodes, ["y"], (64, 96)))
+    assert (made.task is not None) == joined
+    assert joined or "'y' may be a map of features, or FastestDet's; --head fast" in made.source

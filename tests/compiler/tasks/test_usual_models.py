@@ -46,22 +46,25 @@ def test_maps_of_other_points_are_taken_if_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size", "length", "whose", "scale"),
+    ("size", "length", "whose", "scale", "name"),
     [
-        ((112, 112), 512, "of a face, pixels as InsightFace's", (127.5,)),
-        ((256, 128), 256, "of a person, pixels as PyTorch's", (58.395, 57.12, 57.375)),
-        ((224, 224), 384, "", ()),
-        ((112, 112), 100, "", ()),
+        ((112, 112), 512, "of a face, pixels as InsightFace's", (127.5,), "m"),
+        ((160, 160), 512, "of a face, pixels as facenet-pytorch takes them", (128.0,), "m"),
+        ((256, 128), 256, "of a person, pixels as PyTorch's", (58.395, 57.12, 57.375), "m"),
+        ((224, 224), 512, "", (68.5005327, 66.6321579, 70.323163), "clip_visual"),
+        ((224, 224), 384, "", (), "m"),
+        ((112, 112), 100, "", (), "m"),
     ],
 )
-def test_vectors_of_faces_and_persons(tmp_path, size, length, whose, scale):
+def test_vectors_of_faces_and_persons(tmp_path, size, length, whose, scale, name):
     vector = np.random.default_rng(2).normal(0, 1, (1, length)).astype(np.float32)
-    made = prepared(detector(tmp_path, {"y": vector}, size))
-    if not whose:
+    path = detector(tmp_path, {"y": vector}, size)
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    if not scale:
         assert made.task is None and f"'y' may be {length} scores" in made.source
         return
     assert made.task is not None and (made.task.kind, made.task.scale) == ("embed", scale)
-    assert f"may be the vector {whose}" in made.graph.notes[-1]
+    assert whose in made.graph.notes[-1] and "pixels as" in made.graph.notes[-1]
     x = {"images": np.zeros((1, 3, *size), np.float32)}
     found = evaluate(made.graph, x).outputs[made.task.output]
     np.testing.assert_allclose(found, vector / np.linalg.norm(vector), atol=1e-6)
@@ -114,8 +117,10 @@ def test_cars_of_yolop(tmp_path):
 
 
 def test_scores_of_every_pixel_are_classes_and_faces_are_no_streets(tmp_path):
-    for size, labels in (((32, 64), 19), ((32, 32), 0)):
-        made = prepared(detector(tmp_path, {"y": _random(1, 19, *size)}, size))
+    for size, part, labels in (((32, 64), 1, 19), ((32, 64), 8, 19), ((32, 32), 1, 0)):
+        maps = _random(1, 19, *(n // part for n in size))
+        outputs = {"out": maps, "aux": maps} if part == 1 else {"y": maps}
+        made = prepared(detector(tmp_path, outputs, size))
         assert made.task is not None and made.task.kind == "segment"
         assert len(made.task.labels) == labels
 

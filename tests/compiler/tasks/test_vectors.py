@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import import_for_task, with_task
 from edgekit.host.errors import InputError
@@ -56,6 +57,23 @@ def test_pixels_of_clip_are_in_its_configuration(tmp_path):
     task = prepared(path).task
     assert task is not None and (task.kind, task.fit, task.zoom) == ("embed", "crop", 1.25)
     assert task.mean == pytest.approx((127.5, 102, 76.5))
+
+
+def test_the_vector_of_dino_is_its_first_token(tmp_path):
+    tokens = np.random.default_rng(0).normal(0, 1, (1, 7, 9)).astype(np.float32)
+    path = detector(tmp_path, {"last_hidden_state": tokens}, (32, 32))
+    assert prepared(path).task is None
+    pixels = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.2] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pixels))
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    assert prepared(path).task is None  # whose vector may be another
+    (tmp_path / "config.json").write_text('{"model_type": "dinov2"}')
+    made = prepared(path)
+    assert made.task is not None and made.task.kind == "embed"
+    x = {"images": np.zeros((1, 3, 32, 32), np.float32)}
+    found = evaluate(made.graph, x).outputs[made.task.output]
+    expected = tokens[:, 0] / np.linalg.norm(tokens[:, 0])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_texts_are_no_longer_than_the_places_of_the_model(tmp_path):

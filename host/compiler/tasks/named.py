@@ -1,0 +1,141 @@
+"""Models that are known by the names of their inputs and outputs, or by metadata, but show no
+results here: what they are, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.compiler.frontends import outline_model
+from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.sidecars import voice_file
+
+_CTC = "use SenseVoice's or Zipformer's file with CTC, and its tokens.txt"
+_PIPER = "use a voice of Piper with its .onnx.json: edgekit run voice.onnx --input phonemes.txt"
+_MASKS = "use one that finds objects by itself, such as yolov8n-seg or FastSAM"
+_SPEAKERS = "use WeSpeaker's or 3D-Speaker's file"
+_PERSONS = "use one that finds persons, such as yolov8n-pose or MoveNet"
+_TEXT = "use PaddleOCR's detector: edgekit run det.onnx --recognizer rec.onnx --input page.png"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A model that has at least these inputs and outputs, or whose `kind` in the metadata begins
+    so. `shape`: extents of its first input, or none."""
+
+    said: str
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+    kind: str = ""
+    shape: tuple[int, ...] = ()
+
+
+def _by(said: str, inputs: str = "", outputs: str = "", kind: str = "", *shape: int) -> _Known:
+    return _Known(said, frozenset(inputs.split()), frozenset(outputs.split()), kind, shape)
+
+
+_KNOWN = (
+    # Voices.
+    _by(f"it is a voice of Kokoro, which takes numbers of phonemes and a row of voices.bin; "
+        f"{_PIPER}", "style speed"),
+    _by(f"it is the first part of a voice of Matcha, whose vocoder is another file; {_PIPER}",
+        "", "", "matcha"),
+    _by(f"it is the first part of a voice of Matcha, whose vocoder is another file; {_PIPER}",
+        "x x_length noise_scale length_scale", "mel"),
+    _by(f"it is a vocoder, the last part of a voice; {_PIPER}", "mels"),
+    _by(f"it is a voice whose phonemes no file lists; {_PIPER}", "x x_length noise_scale"),
+    # Speech.
+    _by(f"it joins the encoder and the decoder of a transducer, which are not put together here; "
+        f"{_CTC}", "encoder_out decoder_out"),
+    _by(f"it is the encoder of a transducer, whose decoder and joiner are not put together with it "
+        f"here; {_CTC}", "", "encoder_out"),
+    _by(f"it is the decoder of a transducer, which is not put together with its encoder here; "
+        f"{_CTC}", "", "decoder_out"),
+    _by(f"it is Paraformer, which finds out how many words there are while it runs; {_CTC}",
+        "speech speech_lengths"),
+    _by(f"it is Paraformer, which finds out how many words there are while it runs; {_CTC}",
+        "", "", "paraformer"),
+    _by(f"it takes NeMo's features of sound, which are not computed here; {_SPEAKERS}",
+        "audio_signal length", "embs"),
+    _by(f"it takes NeMo's features of sound, which are not computed here; {_CTC}",
+        "audio_signal length"),
+    _by(f"it takes Dolphin's features of sound, which are not computed here; {_CTC}", "", "",
+        "dolphin"),
+    _by(f"it takes TeleSpeech's MFCC, which are not computed here; {_CTC}", "", "", "telespeech"),
+    _by("it tells speakers apart in 10 s of sound, whose parts are not put together here; use "
+        "silero_vad.onnx for when somebody speaks", "", "", "pyannote"),
+    _by("it gives text commas and full stops, which is not done here", "", "", "ct-transformer"),
+    # Other sounds.
+    _by("it is CLAP's encoder of sound, whose features of 48,000 samples a second are not computed "
+        "here; use YAMNet or PANNs for classes of sounds", "input_features", "audio_embeds"),
+    _by("it takes noise out of spectra of sound, which are not computed here", "mix conv_cache"),
+    _by("it is DNSMOS, whose three values for speech, noise and both are no scores", "", "", "",
+        1, 144160),
+    _by("it is DNSMOS of P.808, whose features of sound are not computed here", "", "", "",
+        1, 900, 120),
+    _by("it is Basic Pitch, whose notes are not put together here", "", "", "", 1, 43844, 1),
+    # Pictures and texts.
+    _by("it finds what a text names, with both encoders in one file, which is not done here; use a "
+        "detector of fixed classes, such as yolo11n.onnx", "pixel_values input_ids", "pred_boxes"),
+    _by("it is CLIP with both encoders in one file; use vision_model.onnx and text_model.onnx of "
+        "the same export: edgekit run vision_model.onnx --task embed --input photos",
+        "pixel_values input_ids"),
+    # Pictures.
+    _by(f"it is the decoder of Segment Anything, which takes points and the encoder's output; "
+        f"{_MASKS}", "image_embeddings point_coords"),
+    _by(f"it is the encoder of Segment Anything, whose decoder takes points; {_MASKS}", "",
+        "image_embeddings"),
+    _by(f"it is Mask2Former or MaskFormer, whose masks are not put together here; {_MASKS}", "",
+        "class_queries_logits masks_queries_logits"),
+    _by(f"it is YOLACT, whose masks are not put together here; {_MASKS}", "",
+        "loc conf mask proto"),
+    _by("it is Robust Video Matting, whose states grow with the picture; use MODNet or U2-Net",
+        "src r1i"),
+    _by("it puts another face into a picture, which is not done here", "target source"),
+    _by("it finds how far pixels moved between two pictures, of which a task takes one", "",
+        "flow"),
+    _by("it takes the pictures of two cameras, of which a task takes one; use MiDaS or Depth "
+        "Anything for depths", "left right"),
+    _by("it fills what a mask hides, of which a task takes none", "image mask"),
+    _by(f"it is EAST, whose boxes are not decoded here; {_TEXT}", "", "scores geometry"),
+    _by("it is InsightFace's model for sex and age, whose three values are no scores of classes; "
+        "use labels and a classifier of faces", "data", "fc1", "", 1, 3, 96, 96),
+    _by(f"it is OpenPose, whose points are not put together to persons here; {_PERSONS}", "",
+        "heatmaps pafs"),
+)  # fmt: skip
+
+
+def named_graph(path: Path, graph: Graph) -> str:
+    """What a model is; empty if it is not one of these."""
+    ends = [{name: graph.tensors[name].shape for name in names}
+            for names in (graph.inputs, graph.outputs)]  # fmt: skip
+    return next(_said(path, *ends), "")
+
+
+def named_file(path: Path) -> str:
+    """The same by the file, whose shapes may be open."""
+    outline = outline_model(path)
+    ends = [{slot.name: slot.shape or () for slot in slots}
+            for slots in (outline.inputs, outline.outputs)]  # fmt: skip
+    return next(_said(path, *ends), "")
+
+
+_Dims = Mapping[str, tuple[int | str | None, ...]]
+
+
+def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
+    if {"input", "input_lengths", "scales"} <= {*inputs}:
+        yield (
+            f"it is a voice as Piper has it: put {voice_file(path).name}, which lists phonemes, "
+            f"next to it, and give these: edgekit run {path.name} --input phonemes.txt"
+        )
+    about = onnx_metadata(path) if format_of(path) == "onnx" else {}
+    first = next(iter(inputs.values()), ())
+    for known in _KNOWN:
+        has_names = known.inputs <= {*inputs} and known.outputs <= {*outputs}
+        has_kind = about.get("model_type", "").lower().startswith(known.kind)
+        if has_names and has_kind and first[: len(known.shape)] == known.shape:
+            yield known.said
