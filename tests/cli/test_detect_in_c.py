@@ -80,6 +80,12 @@ int main(int count, char **argument) {
                 printf(" %d", k);
         puts("");
     }
+    ek_image made;
+    int64_t bytes = ek_app_image(app, &frame, masks, 1 << 22, &made);
+    if (bytes > 0)
+        printf("%d x %d x %d:", (int)made.width, (int)made.height, made.channels);
+    for (int64_t i = 0; i < bytes; i++)
+        printf(" %d", masks[i]);
     ek_app_close(app);
     return 0;
 }
@@ -219,6 +225,28 @@ def test_classes_of_pixels_are_those_of_python(edgekit, home, program):
             found = np.array([line.split() for line in lines], np.uint8)
             assert found.shape == (height, width)
             assert found.tobytes() == model.segment(frame).classes
+
+
+@pytest.mark.slow
+def test_made_pictures_are_those_of_python(edgekit, home, program):
+    """A depth of a quarter, in colors, and a picture of twice as many pixels."""
+    board = home.parent / "home/boards/local"
+    frame = np.random.default_rng(2).integers(0, 256, (50, 75, 3)).astype(np.uint8)
+    sizes = np.array([1, 1, 2, 2], np.float32)
+    nodes = {
+        "depth": [node("ReduceMean", ["x"], ["y"], axes=[1])],
+        "larger": [node("Resize", ["x", "", "sizes"], ["y"], mode="nearest")],
+    }
+    for name, own in nodes.items():
+        made = model_of(own, [value("x", [1, 3, 32, 24])], ["y"], {"sizes": sizes}, opset=13)
+        path = save(made, home, f"{name}.onnx")
+        assert edgekit("deploy", path, "--task", "image").code == 0
+        with open_on_board(root=board) as model:
+            found = model.image(frame)
+        (line,) = [line for line in _lines(program, board, frame, 1) if " x " in line]
+        size, _, values = line.partition(":")
+        assert size == f"{found.width} x {found.height} x {found.channels}"
+        assert [*map(int, values.split())] == list(found.pixels)
 
 
 @pytest.mark.slow

@@ -98,6 +98,18 @@ int ek_app_instances(ek_app *app, const ek_frame *frame, ek_box *boxes, uint8_t 
  * --task segment. Returns 0, or -1 as ek_app_detect does. */
 int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes);
 
+/* A picture of `channels` bytes for each pixel, row by row: 1, or 3 with red first. */
+typedef struct {
+    int64_t width, height;
+    int channels;
+} ek_image;
+
+/* Writes the rows of the picture that a model makes of one, with a model that was compiled with
+ * --task image, as far as they fit into `bytes`; `made` receives the size of the whole. Returns the
+ * bytes of the whole, or -1 as ek_app_detect does. */
+int64_t ek_app_image(ek_app *app, const ek_frame *frame, uint8_t *pixels, size_t bytes,
+                     ek_image *made);
+
 /* Writes the vector of a picture, of length 1, with a model that was compiled with --task embed:
  * its first `most` values. Returns how many it has, or -1 as ek_app_detect does. */
 int ek_app_embed(ek_app *app, const ek_frame *frame, float *vector, int most);

@@ -93,10 +93,8 @@ static int poses_of(const ek_task *task, ek_pose *poses, int most) {
     return count;
 }
 
-/* The cell of the map below the center of a pixel. The picture's `pixels` along an edge are
- * `fitted` of the input's `side`, from `start`. */
-static int64_t cell_of(int64_t pixel, int64_t pixels, int64_t fitted, int64_t start, int64_t side,
-                       int64_t cells) {
+int64_t ek_cell(int64_t pixel, int64_t pixels, int64_t fitted, int64_t start, int64_t side,
+                int64_t cells) {
     double at = (double)start + ((double)pixel + 0.5) * (double)fitted / (double)pixels;
     int64_t cell = (int64_t)(at * (double)cells / (double)side);
     return cell < 0 ? 0 : cell < cells ? cell : cells - 1;
@@ -107,9 +105,9 @@ static int segments_of(const ek_task *task, uint8_t *classes) {
     const uint8_t *map = task->results[task->output];
     int64_t rows = task->out.shape[1], columns = task->out.shape[2];
     for (int64_t y = 0; y < p->height; y++) {
-        int64_t row = cell_of(y, p->height, p->down, p->top, p->to_height, rows);
+        int64_t row = ek_cell(y, p->height, p->down, p->top, p->to_height, rows);
         for (int64_t x = 0; x < p->width; x++) {
-            int64_t column = cell_of(x, p->width, p->across, p->left, p->to_width, columns);
+            int64_t column = ek_cell(x, p->width, p->across, p->left, p->to_width, columns);
             classes[y * p->width + x] = map[row * columns + column];
         }
     }

@@ -107,6 +107,8 @@ static int has_parts(const ek_task *task) {
     const int64_t fields = task->out.shape[task->out.rank > 0 ? task->out.rank - 1 : 0];
     if (!strcmp(task->kind, "instances"))
         return task->masks >= 0 && task->mask.rank == 3 && task->mask.elements > 0;
+    if (!strcmp(task->kind, "image"))
+        return task->out.rank == 4 && task->out.type == 'u' && task->out.bits == 8;
     return strcmp(task->kind, "obb") || fields >= FIELDS + POINT_FIELDS * EK_APP_CORNERS;
 }
 

@@ -47,6 +47,10 @@ struct ek_task {
 };
 
 int64_t ek_nearest(double value); /* halves to even */
+/* The cell of a map below the center of a pixel. The picture's `pixels` along an edge are `fitted`
+ * of the input's `side`, from `start`. */
+int64_t ek_cell(int64_t pixel, int64_t pixels, int64_t fitted, int64_t start, int64_t side,
+                int64_t cells);
 void ek_put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]);
 
 #endif
