@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.makers import maker_of
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape, Tensor
 from edgekit.host.compiler.sidecars import (
     CONFIG,
     PIXELS,
@@ -75,6 +75,19 @@ _KNOWN = {
     "speech-commands": Features(coefficients=40, offset=1e-12),
     "kaldi": KALDI,
 }
+
+
+# By the numbers of a row.
+_USUAL = {10: "mlperf-tiny", 40: "speech-commands", 80: "kaldi"}
+
+
+def how_computed(shape: Shape) -> str:
+    """What to write into a file next to a model whose input has this shape."""
+    sizes = [n for n in shape if n != 1]
+    like = _USUAL.get(sizes[-1] if sizes else 0, "")
+    like = _WHISPER if sizes[:1] and sizes[0] in _WHISPER_BANDS else like
+    lines = f'[{TABLE}] and then {_LIKE} = "{like or "kaldi"}"'
+    return f"how they are computed, such as the lines {lines}"
 
 
 def stated_features(model: Path) -> Features | WhisperFeatures | None:

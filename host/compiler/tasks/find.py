@@ -34,6 +34,7 @@ from edgekit.host.compiler.tasks.classes import classifier
 from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.features import how_computed
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
@@ -154,13 +155,13 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
     why = known_listener(graph) or "its inputs and outputs are not known ones"
     given = [graph.tensors[name] for name in graph.inputs]
     if any(len(t.shape) == 3 and t.dtype is DType.F32 for t in given) and not graph.states:
-        why += f"; {_FEATURES} {path.stem}.toml next to it how they are computed"
+        why += f"; {_FEATURES} {path.stem}.toml next to it {how_computed(given[0].shape)}"
     return _unused(graph, why)
 
 
 def _unused(graph: Graph, why: str) -> Prepared:
     """The graph as it is, with a note of what it is and what is missing."""
-    note = f"shows no results: {why}; --output FILE writes its tensors"
+    note = f"shows no results: {why}; --output FILE writes the tensors"
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
@@ -179,8 +180,8 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
         )
     if not model.ends.image.is_plausible:
         why = (
-            f"its outputs are not known ones; {_FEATURES} {model.path.stem}.toml next to it how "
-            "they are computed"
+            f"its outputs are not known ones; {_FEATURES} {model.path.stem}.toml next to it "
+            f"{how_computed(graph.tensors[graph.inputs[0]].shape)}"
         )
     if stated:
         why = f"its metadata states the task '{stated}', whose outputs are not decoded"

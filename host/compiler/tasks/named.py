@@ -3,7 +3,7 @@ results here: what they are, and what to use instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +108,36 @@ _KNOWN = (
 )  # fmt: skip
 
 
+_Shape = tuple[int | str | None, ...]
+
+
+def _finds_text(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """CRAFT: scores of characters and of what is between, in half as many rows and columns."""
+    halves = tuple(n // 2 if isinstance(n, int) else None for n in first[2:])
+    return len(first) == 4 and made == [(1, *halves, 2)]
+
+
+def _has_fields(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """OpenPose: maps of 18 points and the rest, and two for each of 19 limbs."""
+    channels = [shape[1] for shape in made if len(shape) == 4]
+    return len(first) == 4 and len(channels) == len(made) and {*channels} == {19, 38}
+
+
+def _separates(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """Demucs: for each of its sources as many samples of both sides."""
+    return len(first) == 3 and first[1] == 2 and len(made) == 1 and made[0][2:] == first[1:]
+
+
+_BY_SHAPES = (
+    (f"it may be CRAFT, whose characters are not put together to lines here; {_TEXT}", _finds_text),
+    (f"it is like OpenPose, whose points are not put together to persons here; {_PERSONS}",
+     _has_fields),
+    ("it may take the sources of music apart, which no task does", _separates),
+    ("its three rows may be how a head is turned, which no task shows; use a model of its points, "
+     "such as face_landmarker's", lambda first, made: len(first) == 4 and made == [(1, 3, 3)]),
+)  # fmt: skip
+
+
 def named_graph(path: Path, graph: Graph) -> str:
     """What a model is; empty if it is not one of these."""
     ends = [{name: graph.tensors[name].shape for name in names}
@@ -123,7 +153,7 @@ def named_file(path: Path) -> str:
     return next(_said(path, *ends), "")
 
 
-_Dims = Mapping[str, tuple[int | str | None, ...]]
+_Dims = Mapping[str, _Shape]
 
 
 def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
@@ -132,8 +162,9 @@ def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
             f"it is a voice as Piper has it: put {voice_file(path).name}, which lists phonemes, "
             f"next to it, and give these: edgekit run {path.name} --input phonemes.txt"
         )
+    made, first = [*outputs.values()], next(iter(inputs.values()), ())
+    yield from (said for said, fits in _BY_SHAPES if fits(first, made))
     about = onnx_metadata(path) if format_of(path) == "onnx" else {}
-    first = next(iter(inputs.values()), ())
     for known in _KNOWN:
         has_names = known.inputs <= {*inputs} and known.outputs <= {*outputs}
         has_kind = about.get("model_type", "").lower().startswith(known.kind)

@@ -79,6 +79,18 @@ def test_rows_are_logarithms_of_mel_bands_or_mfcc(tmp_path, text, shape, numbers
     np.testing.assert_allclose(found.ravel(), expected.ravel(), atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("shape", "like"),
+    [((49, 10), "mlperf-tiny"), ((98, 40), "speech-commands"), ((90, 80), "kaldi"),
+     ((80, 3000), "whisper"), ((7, 5), "kaldi")],
+)  # fmt: skip
+def test_features_that_nothing_states_are_asked_for(tmp_path, shape, like):
+    path = _model(tmp_path, shape)
+    said = with_task(path, import_model(path), CompileOptions(task="guess")).source
+    assert "m.toml next to it how they are computed, such as the lines [features] and" in said
+    assert f'then like = "{like}"' in said
+
+
 def test_silence_has_features(tmp_path):
     path = _model(tmp_path, (49, 10))
     (tmp_path / "m.toml").write_text('[features]\nlike = "mlperf-tiny"\n')
