@@ -54,7 +54,7 @@ FAULTS = (
         "        sum += bias;", "        sum += 0;",
     ),
     Fault(
-        "zero_point_not_added", "conv_8bit", _I8_CONV,
+        "zero_point_not_added", "conv_8bit", "conv/i8_finish.h",
         "scaled(o, sum) + ADDED_ZERO(a)", "scaled(o, sum)",
     ),
     Fault(

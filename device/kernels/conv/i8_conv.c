@@ -64,23 +64,9 @@ typedef ek_i8_conv_args conv_args;
 #include "i8_row_sums.h"
 #include "i8_windows.h"
 
-/* The bias makes sums 2^31 too large, as vi_requantize_unsigned expects. */
-#if defined RIGHT_ONLY && defined EK_UNSIGNED_SUMS
-#define UNSIGNED_SUMS 1
-#else
-#define UNSIGNED_SUMS 0
-#endif
-EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
-    const vi bias = vi_load(a->bias + channel);
-    return UNSIGNED_SUMS ? bias ^ INT32_MIN : bias;
-}
+#include "i8_finish.h"
 
 /* Parameters that convert the sums of one vector of channels to outputs. */
-#ifdef FLOAT_REQUANT
-#define ADDED_ZERO(a) -EK_LINE_ZERO
-#else
-#define ADDED_ZERO(a) (a)->y_zero
-#endif
 #ifdef FLOAT_OUTPUT
 typedef struct {
     vf scale, bias, low, high;
@@ -109,87 +95,6 @@ EK_INLINE void finish(const int plain, const int full, const ek_i8_conv_args *a,
     else
         vf_store_n(y, v, left);
 }
-#else
-#ifdef ROUND_ONCE
-typedef struct {
-    vi multiplier, right;
-} output;
-EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
-    (void)plain;
-    return (output){vi_load(a->multiplier + channel), vi_load(a->right + channel)};
-}
-EK_INLINE vi scaled(const output *o, vi sum) {
-    return vi_requantize_once(sum, o->multiplier, o->right);
-}
-#elif defined FLOAT_REQUANT
-typedef struct {
-    vf slope[FLOAT_REQUANT], offset[FLOAT_REQUANT];
-    const float *offset_at[FLOAT_REQUANT];
-} output;
-EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
-    (void)plain;
-    const float *const slope[] = {a->slope, a->second_slope};
-    const float *const offset[] = {a->offset, a->second_offset};
-    output o;
-    EK_UNROLL
-    for (int l = 0; l < FLOAT_REQUANT; l++) {
-        o.slope[l] = vf_load(slope[l] + channel);
-        o.offset_at[l] = offset[l] + channel;
-        o.offset[l] = vf_load(o.offset_at[l]);
-    }
-    return o;
-}
-EK_INLINE vi scaled(const output *o, vi sum) {
-    EK_UNROLL
-    for (int l = 0; l < FLOAT_REQUANT; l++)
-        sum = vi_line(sum, o->slope[l], o->offset[l]);
-    return sum;
-}
-/* Reload the offset: the FMA overwrites it, and the copy would occupy the multiply units. On
- * out-of-order cores a load costs less. */
-EK_INLINE void reload_offset(output *o) {
-    EK_UNROLL
-    for (int l = 0; l < FLOAT_REQUANT && !EK_IN_ORDER; l++) {
-        EK_OPAQUE_INDEX(o->offset_at[l]);
-        o->offset[l] = vf_load(o->offset_at[l]);
-    }
-}
-#else
-#if UNSIGNED_SUMS
-typedef vi_unsigned_factor output;
-#else
-typedef vi_factor output;
-#endif
-EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
-    (void)plain;
-    const vi_factor factor = vi_factor_at(a->multiplier, a->left, a->right, channel);
-#if UNSIGNED_SUMS
-    return vi_unsigned_factor_of(factor);
-#else
-    return factor;
-#endif
-}
-EK_INLINE vi scaled(const output *o, vi sum) {
-#if UNSIGNED_SUMS
-    return vi_requantize_unsigned(sum, *o);
-#elif defined RIGHT_ONLY
-    return vi_requantize_right(sum, *o);
-#elif defined NO_SHIFT
-    return vi_mulhi(sum, o->multiplier);
-#else
-    return vi_requantize(sum, *o);
-#endif
-}
-#endif
-EK_INLINE void finish(const int plain, const int full, const ek_i8_conv_args *a, const output *o,
-                      vi sum, TY *y, long left, long pixel) {
-    (void)plain, (void)pixel;
-    vi v = vi_min(vi_max(scaled(o, sum) + ADDED_ZERO(a), vi_splat(a->low)), vi_splat(a->high));
-    if (full || EK_VL == 1 || left >= EK_VL)
-        vi_to_bytes(y, v);
-    else
-        vi_to_bytes_n(y, v, left);
-}
 #endif
 
 EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
@@ -206,28 +111,7 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
     return sum;
 }
 
-#if (defined EK_QUANTIZED8 || defined EK_QUANTIZED64) && !defined FLOAT_OUTPUT
-#ifdef EK_QUANTIZED64
-#define STORE_GROUP 4
-#else
-#define STORE_GROUP 2
-#endif
-EK_INLINE void store_quantized(const vi v[STORE_GROUP], const vi_range *range,
-                               TY *const y[STORE_GROUP]) {
-#ifdef EK_QUANTIZED64
-    const vi all = vi_quantized64(v, range, (TY)-1 > 0);
-#elif defined FLOAT_REQUANT
-    const int64_t all = vi_low_quantized8(v[0], v[1], (TY)-1 > 0);
-    (void)range;
-#elif defined SHORT
-    const int64_t all = vi_short_quantized8(v[0], v[1], range, (TY)-1 > 0);
-#else
-    const int64_t all = vi_quantized8(v[0], v[1], range, (TY)-1 > 0);
-#endif
-    EK_UNROLL
-    for (int q = 0; q < STORE_GROUP; q++)
-        memcpy(y[q], (const char *)&all + q * EK_VL, EK_VL);
-}
+#if FINISHES_FULL
 /* Full vectors of 8-bit outputs, STORE_GROUP at a time, spanning rows if there are few vectors of
  * channels. The last group repeats its last vector. */
 EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
@@ -258,9 +142,6 @@ EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a,
         store_quantized(v, &range, to);
     }
 }
-#define FINISHES_FULL 1
-#else
-#define FINISHES_FULL 0
 #endif
 
 #ifdef EK_QUANTIZED8
