@@ -10,7 +10,7 @@ import pytest
 from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES, WINOGRAD_FAR_BYTES
 from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Padding
+from edgekit.host.compiler.ir.types import DType, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
@@ -18,7 +18,7 @@ from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.narrow_cases import narrow_weights
-from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 from tests.support.places import few_or_all
 
@@ -99,6 +99,31 @@ def test_groups_of_tiles_share_panels(virtual_board, tmp_path, core):
     assert all(call.kernel.source == "conv/f32_winograd.c" for call in calls)
     assert all(call.fields["parts"] == 1 and (call.tasks or 0) > 1 for call in calls)
     _check(graph, board, table, virtual_board, tmp_path, threads=1)
+
+
+@pytest.mark.parametrize(("core", "dtype", "threads"), [("a53", DType.I8, 1), ("a72", DType.U8, 4)])
+def test_bytes_are_transformed_exactly(virtual_board, tmp_path, core, dtype, threads):
+    """Odd numbers of channels, tiles across all borders, tables, and weights with a zero point;
+    threads share panels of few tiles."""
+    rng, board = np.random.default_rng(6), load_board(core)
+    info, cases = np.iinfo(dtype.numpy), []
+    for (h, w), (c, oc) in (((31, 30), (64, 36)), ((23, 31), (62, 63)), ((31, 34), (45, 64))):
+        zero = int(rng.integers(info.min, info.max + 1))
+        low = 1 if dtype is DType.U8 else -128
+        weights = rng.integers(low, info.max + 1, (oc, 3, 3, c))
+        scale = constant(weights, dtype, quant(0.01, 128 if dtype is DType.U8 else 0))
+        bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
+        out = quant(0.02 * c**0.5, zero)
+        x = tensor((1, h, w, c), dtype, quant(0.02, zero))
+        op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+        after = Case(ops.Logistic(), (), quant(1 / 256, info.min)) if c == 62 else None
+        cases.append(Case(op, (x, scale, bias), out, after))
+    graph, table = graph_of(cases), KnowledgeBase((board.platform,))
+    steps = lower(graph, board, table, threads=threads).lowered.steps
+    calls = [call for step in steps for call in step.calls]
+    assert [call.kernel.source for call in calls] == ["conv/i8_winograd.c"] * 3
+    assert any(call.fields["parts"] > 1 for call in calls) is (threads > 1)
+    _check(graph, board, table, virtual_board, tmp_path, threads)
 
 
 def _check(graph, board, table, virtual_board, tmp_path, threads=4):

@@ -112,10 +112,10 @@ def _normal(rng: Rng, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def _winograd_geometry(rng: Rng, channels: int) -> _Geometry:
+def _winograd_geometry(rng: Rng, channels: int, least: int = 3) -> _Geometry:
     """Windows for which some boards use Winograd's transform."""
     pad = [int(rng.integers(0, 3)) for _ in range(4)]
-    h, w = (int(rng.integers(3, 20)) for _ in range(2))
+    h, w = (int(rng.integers(least, 20)) for _ in range(2))
     return _Geometry((1, h, w, channels), (3, 3), (1, 1), (1, 1), Padding(*pad))
 
 
@@ -180,21 +180,21 @@ def _io_quant(rng: Rng, dtype: DType, k: int) -> tuple[Quant, Quant]:
 
 
 def conv_8bit(rng: Rng, dtype: DType) -> Case:
-    g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
+    many = rng.random() < 0.2
+    g = _winograd_geometry(rng, 64, 9) if many else _geometry(rng, pick(rng, CHANNELS))
+    oc = pick(rng, (41, 64) if many else CHANNELS)
     qx, qy = _io_quant(rng, dtype, g.kernel[0] * g.kernel[1] * g.x[3])
     w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
-    bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
+    ins = tensor(g.x, dtype, qx), w, constant(rng.integers(-9999, 9999, oc), DType.I32)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
-    ends = quantized_graphs.behind(rng, dtype, oc, qy)
-    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, ends)
+    return Case(op, ins, qy, quantized_graphs.behind(rng, dtype, oc, qy))
 
 
 def conv_hybrid(rng: Rng) -> Case:
     g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
-    quantized = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
-    w = constant(quantized, DType.I8, quant(0.01))
-    op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
-    return Case(op, (tensor(g.x), w, constant(_normal(rng, oc))))
+    codes = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
+    ins = tensor(g.x), constant(codes, DType.I8, quant(0.01)), constant(_normal(rng, oc))
+    return Case(ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng)), ins)
 
 
 def depthwise_f32(rng: Rng) -> Case:

@@ -32,6 +32,10 @@ _WEIGHTS = np.array(
     [(1, 0, 0), *((1 / over, p / over, p * p / over) for p, over in _POINTS), (0, 0, 1)],
     np.float64,
 )
+# The same at the points 0, +-1, +-2 and infinity, times 24; infinity times 3, because the kernel
+# multiplies its sums by 8.
+_WHOLE = np.array([(6, 0, 0), (-4, -4, -4), (-4, 4, -4), (1, 2, 4), (1, -2, 4), (0, 0, 3)])
+WHOLE_GAIN = 12 * 12  # the largest ratio of a transformed weight and those of its channels
 _HALF_SCALE = 1 / 32  # of transformed images
 _HALF_FAR = _FAR**-3  # of sums at +-far
 _ELEMENTS = 1 << 23  # maximum number of transformed elements in memory at a time
@@ -48,6 +52,13 @@ def transform_weights(weights: Array, half: bool) -> NDArray[np.float64]:
     lines = matrix @ taps.reshape(3, -1)
     # Not einsum, which takes 20 times as long.
     return (matrix @ lines.reshape(SIDE, 3, -1)).reshape(SIDE, SIDE, *taps.shape[2:])
+
+
+def whole_weights(weights: Array) -> NDArray[np.int64]:
+    """The same for bytes, less their zero point: integers, 24 * 24 times the weights."""
+    lines = np.tensordot(_WHOLE, weights.astype(np.int64), (1, 1))  # [6, oc, 3, c]
+    points: NDArray[np.int64] = np.tensordot(_WHOLE, lines, (1, 2)).transpose(1, 0, 3, 2)
+    return points
 
 
 def half_convolution(padded: Array, weights: Array) -> F32:

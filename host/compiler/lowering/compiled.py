@@ -28,6 +28,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/f32_conv.c": "in_place",
         "conv/i8_conv.c": "in_place",
         "conv/f32_winograd.c": "winograd",
+        "conv/i8_winograd.c": "winograd",
         "conv/dwconv.c": "depthwise",
         "conv/dwconv_blocks.c": "depthwise",
         "conv/chw_conv.c": "lines",

@@ -1,4 +1,4 @@
-"""Winograd's transform in f16, as the reference computes it."""
+"""Winograd's transform in f16, as the reference computes it, and of bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.ir.winograd import half_convolution
+from edgekit.host.compiler.lowering.gemm.winograd_i8 import is_exact
 
 
 def _direct(x, weights):
@@ -38,3 +39,14 @@ def test_nothing_overflows_where_no_direct_sum_can(channels):
         weights = rng.choice([-1, 1], (4, 3, 3, channels)).astype(np.float16)
         x = (signs * (65000 / (9 * channels))).astype(np.float16)
         assert np.all(np.isfinite(half_convolution(x, weights).astype(np.float16)))
+
+
+@pytest.mark.parametrize(
+    ("weight", "channels", "exact"),
+    [(127, 229, True), (127, 230, False), (-227, 1, True), (-228, 1, False)],
+)
+def test_bytes_are_transformed_where_sums_and_weights_fit(weight, channels, exact):
+    """Sums of less than 2^25, weights times 144 of 16 bits."""
+    weights = np.full((65, 9 * channels), 1)
+    weights[64] = weight
+    assert is_exact(weights) is exact

@@ -23,10 +23,9 @@ from edgekit.host.compiler.costs.methods.depthwise import Walk, cost_of_rows
 from edgekit.host.compiler.costs.methods.gemm import Split
 from edgekit.host.compiler.costs.methods.tile_cost import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
-    Transformed,
-    count_tiles,
-    has_room,
     has_winograd,
+    tiles_of,
+    transformed,
 )
 from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
 from edgekit.host.compiler.ir.types import DType
@@ -63,7 +62,6 @@ Family = Literal[
 ]
 NEAR = 100  # hundredths of squared distance that a row covers beyond the measured products
 _FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # whose specialized depthwise kernels always pay
-_FEW_TILES = 4  # of Winograd: with so few, a tile covers more channels instead
 BLOCKS_OF_K = (128, 256, 512)
 ROW_OF_BYTES = Tile(1, 4)  # for a single row: wider tiles read it less often
 _FEW_ROWS = 4  # maximum rows of a matrix that multiplies another one in place
@@ -382,17 +380,14 @@ def _winograd_candidates(
 ) -> Iterator[MethodCost]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    whole = c > 0 and not (c % vl or oc % vl)
+    whole = c > 0 and not (form.is_float and (c % vl or oc % vl))
     if form.direct or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return
-    tiles = count_tiles(form.y)
-    known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
-    fitting = [tile for tile in known if has_room(tile, c, form.dtype)]
-    for tile in fitting:
-        work = Transformed(tiles, c, oc, vl, tile)
+    for place, tile in enumerate(tiles_of(form.dtype, form.y, c)):
+        work = transformed(form.dtype, form.y, (c, oc), vl, tile, board.in_order)
         weights = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads)
         cost = work.cost(threads) / _GAIN + weights.cost_of_stored()
         method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
-        yield MethodCost(method, cost, threads > 1 or tile == fitting[0])
+        yield MethodCost(method, cost, threads > 1 or place == 0)

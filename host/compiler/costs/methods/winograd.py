@@ -9,11 +9,30 @@ import math
 from dataclasses import dataclass
 
 from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES
-from edgekit.kb.targets.isa import Isa, Tile
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.kb.targets.isa import ByteProduct, Isa, Tile
 
+BYTES = ("s8", "u8")
 POINTS = 36  # multiplications per tile, for each pair of channels
-_IN, _OUT = 300, 270  # cost of a tile's transforms, per vector of input and of output channels
+_FEW_TILES = 4  # with so few, a register tile covers more channels instead
+GROUP = 8  # channels of x that bytes are transformed at once; of y, that they are multiplied by
 _MAKING = 500  # cost of transforming a vector of weights
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Costs of a tile: of its transforms, per vector of input and of output channels, and of a
+    vector of products at each point; and the factor where several threads share a cache."""
+
+    into: float
+    out: float
+    products: float
+    together: float = 1.0
+
+
+FLOATS = Rates(300, 270, 1.3)
+# In direct products of bytes, which take 0.4 for one of them.
+_BYTES_IN_ORDER, _BYTES_OUT_OF_ORDER = Rates(350, 700, 1.8, 1.25), Rates(380, 760, 2.85, 1.25)
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,7 @@ class Transformed:
     oc: int
     vl: int
     tile: Tile
+    rates: Rates = FLOATS
 
     @property
     def groups(self) -> int:
@@ -39,13 +59,14 @@ class Transformed:
     @property
     def _multiply_cost(self) -> float:
         """Cost of the multiplications of one tile."""
-        return POINTS * (self.c * self.oc / self.vl * 1.3 + self.oc)
+        return POINTS * (self.c * self.oc / self.vl * self.rates.products + self.oc)
 
     def cost(self, threads: int = 1) -> float:
         """The total cost; with several threads, as if each did as much as the busiest one."""
         if threads > 1:
-            return threads * self._busiest_thread_cost(self.parts(threads), threads)
-        transforms = _IN * self.c / self.vl + _OUT * self.oc / self.vl
+            busiest = self._busiest_thread_cost(self.parts(threads), threads)
+            return threads * busiest * self.rates.together
+        transforms = (self.rates.into * self.c + self.rates.out * self.oc) / self.vl
         return self.tiles * transforms + self._rows * self._multiply_cost
 
     @property
@@ -73,19 +94,43 @@ class Transformed:
         rows = min(self.tile.mr, self.tiles)
         tasks = math.ceil(self.groups * parts / threads)
         panels = min(tasks * math.ceil(self.panels / parts) / self.panels, tasks)
-        inner = _OUT * self.oc / self.vl + self._multiply_cost
-        return rows * (math.ceil(tasks / parts) * _IN * self.c / self.vl + panels * inner)
+        inner = self.rates.out * self.oc / self.vl + self._multiply_cost
+        into = self.rates.into * self.c / self.vl
+        return rows * (math.ceil(tasks / parts) * into + panels * inner)
 
 
 def has_winograd(dtype: str, isa: Isa) -> bool:
     """True if the transform is used for a type; elsewhere direct convolutions run at the core's
-    peak and read less."""
-    return dtype in ("f32", "f16") and isa.lanes and isa.registers >= 32
+    peak and read less, as those of bytes by dot products."""
+    known = dtype in ("f32", "f16") or (dtype in BYTES and isa.i8 is ByteProduct.MULL16)
+    return known and isa.lanes and isa.registers >= 32
 
 
-def has_room(tile: Tile, c: int, dtype: str) -> bool:
-    """Whether the kernel has room for a group of tiles with `c` channels."""
-    return tile.mr * c * _value_bytes(dtype) <= WINOGRAD_BYTES
+def tiles_of(dtype: str, y: tuple[int, int, int], c: int) -> list[Tile]:
+    """The register tiles for images `y` that the kernel has room for with `c` channels, the usual
+    one first."""
+    few = count_tiles(y) <= _FEW_TILES
+    known = [Tile(4, 4), Tile(8, 2)] if few else [Tile(8, 2), Tile(4, 4)]
+    if dtype in BYTES:
+        known = [Tile(4, 2)] if few else [Tile(8, 2), Tile(4, 2)]
+    fitting = [tile for tile in known if tile.mr * c * _value_bytes(dtype) <= WINOGRAD_BYTES]
+    return fitting[:1] if dtype in BYTES else fitting  # fewer tiles read more weights per product
+
+
+def transformed(
+    dtype: str,
+    y: tuple[int, int, int],
+    channels: tuple[int, int],
+    vl: int,
+    tile: Tile,
+    in_order: bool,
+) -> Transformed:
+    """The work of a convolution to images `y`, between so many channels."""
+    c, oc = channels
+    if dtype not in BYTES:
+        return Transformed(count_tiles(y), c, oc, vl, tile)
+    rates = _BYTES_IN_ORDER if in_order else _BYTES_OUT_OF_ORDER
+    return Transformed(count_tiles(y), round_up(c, GROUP), round_up(oc, GROUP), vl, tile, rates)
 
 
 def making_cost(c: int, oc: int, vl: int) -> float:
@@ -100,9 +145,11 @@ def count_tiles(y: tuple[int, int, int]) -> int:
 
 
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:
-    """The size of the transformed weights."""
+    """The size of the transformed weights; those of bytes are of 16 bits."""
+    if dtype in BYTES:
+        c, oc = round_up(c, GROUP), round_up(oc, GROUP)
     return POINTS * c * oc * _value_bytes(dtype)
 
 
 def _value_bytes(dtype: str) -> int:
-    return 2 if dtype == "f16" else 4
+    return 4 if dtype == "f32" else 2

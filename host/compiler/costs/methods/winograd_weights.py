@@ -17,6 +17,7 @@ from edgekit.host.compiler.costs.methods.bands import (
 )
 from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.costs.methods.winograd import (
+    BYTES,
     POINTS,
     Transformed,
     making_cost,
@@ -37,6 +38,7 @@ _AGAIN = 3.0  # times the cost of transforming tiles whose lines have left the f
 _SHARED = 0.5  # the part of weights that one thread waits for if groups of tiles share panels
 _MISSED = 3.5  # in-order cores wait for one of so many lines of tiles that left the cache
 _PRODUCTS = 1.7, 1.2  # vector operations per cycle of products / `reached`; in order, out of order
+_PRODUCTS_OF_BYTES = 1.7, 2.7  # the same of bytes, as direct products count them
 _USUAL_SPEED = 1.0  # vector operations per nanosecond, of cores without a model of time
 
 
@@ -76,10 +78,19 @@ class WinogradWeights:
         first = self._cost_of_reading(self.own) if self.threads == 1 else 0.0
         return first + making_cost(work.c, work.oc, work.vl) + self._cost_of_parts(parts)
 
+    def waiting_for(self, size: int, *layers: int) -> float:
+        """`cost_of_weights`; of bytes, in direct products of bytes."""
+        core = timed_core(self.board)
+        cost = cost_of_weights(size, self.board, self.threads, *layers)
+        if core is None or self.dtype not in BYTES:
+            return cost
+        in_order = core.order == "in"
+        return cost * _PRODUCTS_OF_BYTES[not in_order] / reached(core.name, in_order)
+
     def microseconds(self, cost: float) -> float:
         """The time that `cost` takes on one core."""
         core = timed_core(self.board)
-        return cost / (1e3 * (_speed(core) if core else _USUAL_SPEED))
+        return cost / (1e3 * (self._speed(core) if core else _USUAL_SPEED))
 
     def _channels(self, parts: int) -> int:
         """Channels of y of the largest part."""
@@ -120,12 +131,14 @@ class WinogradWeights:
         only on cores that multiply about as fast as they read."""
         core = timed_core(self.board)
         if self.threads > 1:
-            return cost_of_weights(size, self.board, self.threads)
+            return self.waiting_for(size)
         if core is None or size <= last_cache(self.board) // _NETWORK:
             return 0.0
         line_ns = LINE / core.dram.core_gb_s
-        products = _LINE_VECTORS * self.work.tile.mr
-        products_ns = products / _speed(core)
+        products = float(_LINE_VECTORS * self.work.tile.mr)
+        if self.dtype in BYTES:  # whose weights have 16 bits
+            products *= 2 * self.work.rates.products
+        products_ns = products / self._speed(core)
         if products_ns >= _HIDDEN * line_ns:
             return 0.0
         waited = _WAITED if core.order == "in" else 1.0
@@ -143,10 +156,11 @@ class WinogradWeights:
         return self._cost_of_lines(size, line_ns, core)
 
     def _cost_of_lines(self, size: int, line_ns: float, core: Core) -> float:
-        return self.threads * size / LINE * line_ns * _speed(core)
+        return self.threads * size / LINE * line_ns * self._speed(core)
 
-
-def _speed(core: Core) -> float:
-    """Vector operations of products per nanosecond."""
-    in_order = core.order == "in"
-    return reached(core.name, in_order) * _PRODUCTS[not in_order] * core.clock_mhz * 1e-3
+    def _speed(self, core: Core) -> float:
+        """Vector operations of products per nanosecond; of bytes, direct products of bytes."""
+        in_order, clock_ghz = core.order == "in", core.clock_mhz * 1e-3
+        if self.dtype in BYTES:
+            return _PRODUCTS_OF_BYTES[not in_order] * clock_ghz
+        return reached(core.name, in_order) * _PRODUCTS[not in_order] * clock_ghz

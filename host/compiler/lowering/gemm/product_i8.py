@@ -5,40 +5,31 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import I8_UNPACKED_BYTES, UNARY_CHUNK
-from edgekit.host.compiler.costs.methods.operators import OperatorMethod
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
+from edgekit.host.compiler.costs.methods.winograd import has_winograd
 from edgekit.host.compiler.ir.align import round_up
-from edgekit.host.compiler.ir.ops import FullyConnected
-from edgekit.host.compiler.ir.quantization import (
-    Multiplier,
-    activation_range,
-    convolution_multiplier,
-    dense_multiplier,
-    zero_point_of,
-)
+from edgekit.host.compiler.ir.ops import Conv2D
+from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.tables import look_up_of
-from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
+from edgekit.host.compiler.lowering.common.window import (
+    Window,
+    bias_vector,
+    count_tasks,
+    window_of,
+)
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.borders import border_fields, flips_as_it_copies
 from edgekit.host.compiler.lowering.gemm.byte_depth import Depth, depth_of
-from edgekit.host.compiler.lowering.gemm.float_requant import Lines
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, grain_of, runs_alone
-from edgekit.host.compiler.lowering.gemm.requantize import (
-    SumRange,
-    lines_for,
-    requant_fields,
-    requantize_fields,
-    saturates,
-    shift_macro,
-    sum_range,
-    wrap_i32,
-)
+from edgekit.host.compiler.lowering.gemm.requantize import requantized_by, wrap_i32
+from edgekit.host.compiler.lowering.gemm.winograd_i8 import is_exact, lower_bytes
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.compiler.lowering.packing import (
     NO_ZERO,
@@ -50,6 +41,7 @@ from edgekit.host.compiler.lowering.packing import (
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
+_BYTES = ((DType.I8,) * 3, (DType.U8,) * 3)
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -153,11 +145,33 @@ def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
     return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
 
 
-def _i8_method(ctx: Context, node: Node, window: Window, depth: Depth) -> OperatorMethod:
+def byte_form(ctx: Context, node: Node, window: Window, depth: Depth, direct: bool = True) -> Form:
+    """The form of a byte product."""
     size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
     dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
     packed = round_up(window.y[3], ctx.isa.vl) * depth.total
-    method = method_of(ctx, node, form_of(node, window, dtype, packed, size))
+    return replace(form_of(node, window, dtype, packed, size), direct=direct)
+
+
+def may_transform(ctx: Context, node: Node) -> Form | None:
+    """The form of a byte convolution that Winograd's transform may compute; None for others."""
+    if type(node.op) is not Conv2D or not has_winograd("s8", ctx.isa):
+        return None
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
+    if w.data is None or w.shape[1:3] != (3, 3) or (x.dtype, w.dtype, y.dtype) not in _BYTES:
+        return None
+    zero, weights = zero_of_rows(w), w.data.reshape(len(w.data), -1)
+    window = window_of(node.op, x, w, y)
+    if not is_exact(weights - zero.astype(np.int64)):
+        return None
+    depth = depth_of(ctx, window, signed_weights(weights, zero)[1])
+    return byte_form(ctx, node, window, depth, direct=False)
+
+
+def _i8_method(
+    ctx: Context, node: Node, window: Window, depth: Depth, direct: bool = True
+) -> OperatorMethod:
+    method = method_of(ctx, node, byte_form(ctx, node, window, depth, direct))
     if method is None:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
     return method
@@ -170,24 +184,18 @@ def i8_product(
     vl = ctx.isa.vl
     x_zero, w_zero = zero_point_of(x), zero_of_rows(w)
     depth = depth_of(ctx, window, signed_weights(weights, w_zero)[1])
-    method = _i8_method(ctx, node, window, depth)
+    method = _i8_method(ctx, node, window, depth, node.name not in ctx.transformed)
     tile = tile_of(method, ctx.isa.vl)
+    if method.family == "winograd":
+        return lower_bytes(ctx, node, window, weights - w_zero.astype(np.int64), activation, tile)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth, runs_alone(ctx))
-    dense = isinstance(node.op, FullyConnected)
-    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
-    width = round_up(weights.shape[0], vl)
-    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
-    bias += padded(packed.correction, width, np.dtype(np.int64))
-    bounds = low, high = activation_range(activation, y)
-    sums = sum_range(ctx, node, weights - w_zero.astype(np.int64))
-    kind, rounding, lines = _select_rounding(ctx, node, sums, factor, bounds)
-    if lines is not None:
-        bias += padded(lines.start, width, np.dtype(np.int64))
+    whole, width = weights - w_zero.astype(np.int64), round_up(weights.shape[0], vl)
+    requantized = requantized_by(ctx, node, whole, packed.correction, activation, width)
     after, called, table = look_up_of(ctx, node)
     flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
     suffix = packed.suffix + "_flipped" * flips + called
     kernel = ctx.kernel(
-        f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{suffix}",
+        f"{x.dtype.value}_{requantized.kind}_{tile.mr}x{tile.nv * vl}{suffix}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",
@@ -197,52 +205,22 @@ def i8_product(
         TY=C_TYPES[y.dtype],
         **packed.macros,
         **({"FLIPPED": 1} if flips else {}),
-        **rounding,
+        **requantized.macros,
         **after,
     )
     fields = _i8_fields(ctx, node, window, packed, method, depth, x_zero)
     if depth.segments:
         fields |= border_fields(ctx, window, tile)
-    if lines is None:
-        fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
-    else:
-        fields |= requant_fields(ctx, lines, width)
     fields |= {
+        **requantized.fields,
         "x": Value(x.name),
         "weights": ctx.weights.add(packed.weights),
-        "bias": ctx.weights.add(wrap_i32(bias)),
-        "y_zero": zero_point_of(y),
-        "low": low,
-        "high": high,
         "y": Value(y.name),
         "pitch": ctx.pitch(ctx.look_ups[node.name].out if table else y.name),
         **table,
     }
     tasks = count_tasks(window, tile, vl)[0]
     return KernelCall(kernel, fields, tasks, grain_of(ctx, window, tasks))
-
-
-def _select_rounding(
-    ctx: Context,
-    node: Node,
-    sums: SumRange,
-    factor: Multiplier,
-    bounds: tuple[int, int],
-) -> tuple[str, dict[str, int], Lines | None]:
-    """How sums are requantized: kernel kind, macros, and lines, if used."""
-    y = ctx.tensor(node.outputs[0])
-    if isinstance(node.op, FullyConnected):
-        return "dense", {"ROUND_ONCE": 1}, None
-    if not (macro := shift_macro(factor, sums.largest)):
-        return "conv", {}, None
-    kind = "conv_unshifted" if macro == "NO_SHIFT" else "conv"
-    if not (ctx.isa.widens_eight and saturates(factor, sums.largest, y, *bounds)):
-        return f"{kind}_right", {macro: 1}, None
-    lines = lines_for(ctx, node, sums, factor)
-    if lines is None:
-        return f"{kind}_short", {macro: 1, "SHORT": 1}, None
-    count = 1 if lines.second is None else 2
-    return f"conv_lines{count}", {"FLOAT_REQUANT": count}, lines
 
 
 def hybrid_product(

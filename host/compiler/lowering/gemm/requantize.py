@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.compiler.ir.quantization import Multiplier, quantized_range, zero_point_of
-from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.ir.ops import FullyConnected
+from edgekit.host.compiler.ir.quantization import (
+    Multiplier,
+    activation_range,
+    convolution_multiplier,
+    dense_multiplier,
+    quantized_range,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Activation, Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.float_requant import Lines, lines_of
@@ -95,3 +104,67 @@ def lines_for(ctx: Context, node: Node, sums: SumRange, factor: Multiplier) -> L
         return None
     count = 1 if ctx.board.in_order else 2
     return lines_of(factor, sums.least, sums.most, ctx.tensor(node.outputs[0]), count)
+
+
+@dataclass(frozen=True, eq=False)
+class Requantized:
+    """How a kernel requantizes sums: a part of its name, its macros, and its arguments."""
+
+    kind: str
+    macros: Mapping[str, int]
+    fields: Mapping[str, Field]
+
+
+def requantized_by(
+    ctx: Context,
+    node: Node,
+    weights: Array,
+    correction: Array,
+    activation: Activation,
+    width: int,
+) -> Requantized:
+    """For a product with `weights` [n, k], less their zero point. `correction` is added to the
+    bias; parameters of channels are padded to `width`."""
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
+    dense = isinstance(node.op, FullyConnected)
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
+    bias += padded(correction, width, np.dtype(np.int64))
+    bounds = low, high = activation_range(activation, y)
+    sums = sum_range(ctx, node, weights)
+    kind, macros, lines = _select_rounding(ctx, node, sums, factor, bounds)
+    if lines is None:
+        fields = requantize_fields(ctx, factor, width, rounds_once=dense)
+    else:
+        bias += padded(lines.start, width, np.dtype(np.int64))
+        fields = requant_fields(ctx, lines, width)
+    fields |= {
+        "bias": ctx.weights.add(wrap_i32(bias)),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+    }
+    return Requantized(kind, macros, fields)
+
+
+def _select_rounding(
+    ctx: Context,
+    node: Node,
+    sums: SumRange,
+    factor: Multiplier,
+    bounds: tuple[int, int],
+) -> tuple[str, dict[str, int], Lines | None]:
+    """How sums are requantized: kernel kind, macros, and lines, if used."""
+    y = ctx.tensor(node.outputs[0])
+    if isinstance(node.op, FullyConnected):
+        return "dense", {"ROUND_ONCE": 1}, None
+    if not (macro := shift_macro(factor, sums.largest)):
+        return "conv", {}, None
+    kind = "conv_unshifted" if macro == "NO_SHIFT" else "conv"
+    if not (ctx.isa.widens_eight and saturates(factor, sums.largest, y, *bounds)):
+        return f"{kind}_right", {macro: 1}, None
+    lines = lines_for(ctx, node, sums, factor)
+    if lines is None:
+        return f"{kind}_short", {macro: 1, "SHORT": 1}, None
+    count = 1 if lines.second is None else 2
+    return f"conv_lines{count}", {"FLOAT_REQUANT": count}, lines

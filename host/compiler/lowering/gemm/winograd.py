@@ -83,7 +83,7 @@ def lower_winograd(
 def _stored(ctx: Context, weights: Array, nr: int, dtype: DType) -> Field:
     taps = weights.reshape(len(weights), 3, 3, -1)
     points = transform_weights(taps, dtype is DType.F16).reshape(36, -1, len(weights))
-    return ctx.weights.add(_pack(points, nr, ctx.isa.vl).astype(dtype.numpy))
+    return ctx.weights.add(pack_points(points, nr, ctx.isa.vl).astype(dtype.numpy))
 
 
 class _Making:
@@ -108,14 +108,14 @@ class _Making:
             "c": len(taps),
             "oc": last - first,
             "nr": nr,
-            "weights": self._ctx.weights.add(_pack(taps, nr, self._ctx.isa.vl)),
+            "weights": self._ctx.weights.add(pack_points(taps, nr, self._ctx.isa.vl)),
             "scales": None if scales is None else self._ctx.weights.add(scales[first:last]),
             "y": self.room,
         }
         return KernelCall(self._kernel, fields, math.ceil((last - first) / nr))
 
 
-def _pack(points: Array, nr: int, vl: int) -> Array:
+def pack_points(points: Array, nr: int, vl: int) -> Array:
     """[a, b, oc] → consecutive panels [a][b][nr]."""
     rows = points.reshape(-1, points.shape[2])
     panels = [pack_panels(rows[:, at : at + nr].T, nr, vl) for at in range(0, points.shape[2], nr)]

@@ -1,9 +1,9 @@
 """Decides where the transformed weights of Winograd convolutions are stored.
 
-They are four times as large as the weights. They are stored in the weights file, or computed in
-the arena by every inference, which costs time but shares memory with other layers; layers that get
-neither use a direct convolution. Layers that gain the most time per byte are stored first, as long
-as the board has memory.
+They are four times as large as the weights, those of bytes eight times. They are stored in the
+weights file, or, if they are floats, computed in the arena by every inference, which costs time but
+shares memory with other layers; layers that get neither use a direct convolution. Layers that gain
+the most time per byte are stored first, as long as the board has memory.
 
 f16 convolutions are marked before, because golden outputs then have the rounding of the transform,
 which is two to three times that of direct f16 sums.
@@ -15,10 +15,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.host.compiler.costs.methods.bands import NETWORK, cost_of_weights
+from edgekit.host.compiler.costs.methods.bands import NETWORK
+from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.costs.methods.winograd import (
-    Transformed,
-    count_tiles,
+    transformed,
     transformed_bytes,
 )
 from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
@@ -29,6 +29,7 @@ from edgekit.host.compiler.lowering.common.window import window_of
 from edgekit.host.compiler.lowering.context import Context, Spending
 from edgekit.host.compiler.lowering.gemm.prefetch import bytes_per_run
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
+from edgekit.host.compiler.lowering.gemm.product_i8 import may_transform
 from edgekit.host.compiler.lowering.methods import tile_of
 from edgekit.host.compiler.lowering.narrow import narrow_bytes
 from edgekit.host.compiler.lowering.plan import STORED, KeptWeights
@@ -74,14 +75,17 @@ def keep_transformed(ctx: Context, spending: Spending, time_us: float) -> Mappin
     layers = {layer.name: layer for layer in found if layer is not None}
     halves = [x for x in layers.values() if x.weights.dtype == "f16"]
     floats = [x for x in layers.values() if x.weights.dtype == "f32"]
+    forms = ((node, may_transform(ctx, node)) for node in graph.nodes)
+    of_bytes = (_layer(graph, node, form, *machine) for node, form in forms if form is not None)
+    stored = [*floats, *(layer for layer in of_bytes if layer is not None)]
     kept = {layer.name: STORED for layer in halves}
-    if floats:
+    if stored:
         spent = sum(layer.more for layer in halves)
         little = allowance(graph, ctx.board, "little") - spent
         much = allowance(graph, ctx.board, spending) - spent
         made = _made(graph, floats) if spending == "freely" else {}
         price = time_us / _MUCH / max(_bytes_without(graph), 1)
-        kept |= _best_use(floats, made, little, much, price)
+        kept |= _best_use(stored, made, little, much, price)
     return kept
 
 
@@ -125,18 +129,30 @@ def winograd_layer(
     x, w, y = (graph.tensors[name or ""] for name in (*node.inputs[:2], node.outputs[0]))
     if w.data is None or w.shape[1:3] != (3, 3) or {x.dtype, w.dtype, y.dtype} not in _TYPES:
         return None
-    isa = board.isa.of_half if y.dtype is DType.F16 else board.isa
     form = float_form(node, window_of(node.op, x, w, y), w.data.reshape(len(w.data), -1), y.dtype)
+    return _layer(graph, node, form, board, table, threads)
+
+
+def _layer(
+    graph: Graph,
+    node: Node,
+    form: Form,
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+) -> Layer | None:
+    """The same for a node of a form."""
+    isa = board.isa.of_half if form.dtype == "f16" else board.isa
     found, direct = (
         choose(table, board, isa, each, threads) for each in (form, replace(form, direct=True))
     )
     if found is None or found[0].family != "winograd":
         return None
     tile = tile_of(found[0], isa.vl)
-    oc, _, _, c = w.shape
-    work = Transformed(count_tiles(form.y), c, oc, isa.vl, tile)
+    channels = form.depth, form.shape.n
+    work = transformed(form.dtype, form.y, channels, isa.vl, tile, board.in_order)
     own = narrow_bytes(replace(graph, nodes=(node,)))
-    weights = WinogradWeights(work, y.dtype.value, own, board, threads)
+    weights = WinogradWeights(work, form.dtype, own, board, threads)
     waits = _cost_of_evicted(graph, weights)
     gain = (math.inf if direct is None else direct[1].cost) - found[1].cost - waits
     if gain <= 0:
@@ -148,11 +164,10 @@ def _cost_of_evicted(graph: Graph, weights: WinogradWeights) -> float:
     """The further cost of stored weights that would stay cached in a smaller network. With it, four
     threads of an A76 take 0.96 of the simulated time for YOLO11n and 0.89 for YOLOv8n, of an A72
     0.98; on cores in order it changes nothing."""
-    board, threads = weights.board, weights.threads
+    board = weights.board
     if board.in_order or bytes_per_run(graph) <= last_cache(board):
         return 0.0
-    cost = cost_of_weights(weights.bytes, board, threads, NETWORK)
-    return cost - cost_of_weights(weights.bytes, board, threads)
+    return weights.waiting_for(weights.bytes, NETWORK) - weights.waiting_for(weights.bytes)
 
 
 def _best_use(
