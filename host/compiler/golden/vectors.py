@@ -200,11 +200,6 @@ def _is_picture(tensor: Tensor) -> bool:
     return channels in (1, 3) and min(sides) >= _LEAST_SIDE
 
 
-def has_large_inputs(golden: Golden) -> bool:
-    """Whether `golden` adds kinds of inputs to the trials."""
-    return _largest_input(golden) > 1.0
-
-
 def _largest_input(golden: Golden) -> float:
     return max(
         (float(np.max(np.abs(x), initial=0)) for x in golden.inputs if x.dtype.kind == "f"),
