@@ -79,7 +79,7 @@ FAULTS = (
     Fault("sum_without_tail", "softmax", "reduce/f32_softmax.c",
           "add(total, v[0]);", ""),
     Fault("norm_without_epsilon", "layer_norm", "reduce/layer_norm.c",
-          "(float)n + a->epsilon)", "(float)(n - 1) + a->epsilon)"),
+          "m.variance + a->epsilon", "m.variance * (float)n / (float)(n - 1)"),
     Fault("logistic_of_minus_x", _HAND, "elementwise/activations.h",
           "ek_bounded(x, -EK_EDGE, 20.0f)",
           "-ek_bounded(x, -EK_EDGE, 20.0f)"),

@@ -361,7 +361,10 @@ def layer_norm(rng: Rng, dtype: DType) -> Case:
     axes = pick(rng, (1, 1, 2))
     shape = [pick(rng, (1, 3, 7)), pick(rng, (1, 2, 5)), pick(rng, (1, 5, 16, 33, 64, 100, 300))]
     row = shape[3 - axes :]
-    terms = [constant(rng.standard_normal(row)) if rng.random() < 0.7 else None for _ in range(2)]
+    terms = [
+        (None, constant(values), tensor(row, dtype))[pick(rng, (0, 1, 1, 2))]
+        for values in rng.standard_normal((2, *row))
+    ]
     return Case(ops.LayerNorm(axes, 10.0 ** -pick(rng, (1, 3, 5))), (tensor(shape, dtype), *terms))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import LayerNorm
 from edgekit.host.compiler.ir.quantization import quantized_range, zero_point_of
-from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
@@ -20,20 +20,28 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, LayerNorm)
     x = ctx.tensor(node.inputs[0])
-    n = op.row(x.shape)
+    n, terms = op.row(x.shape), [ctx.optional(node, i) for i in (1, 2)]
+    # Kernels for f16 compute in f32, so constants are widened once.
+    widened = x.dtype is DType.F16 and all(t is None or t.data is not None for t in terms)
+    dtype = (DType.F32 if widened else x.dtype).numpy
+    factor, shift = (
+        _term_or_default(ctx, term, np.full(n, default, dtype))
+        for term, default in zip(terms, (1, 0), strict=True)
+    )
     fields: dict[str, Field] = {
         "n": n,
         "x": Value(x.name),
-        "factor": _term_or_default(ctx, ctx.optional(node, 1), np.full(n, 1, x.dtype.numpy)),
-        "shift": _term_or_default(ctx, ctx.optional(node, 2), np.zeros(n, x.dtype.numpy)),
+        "factor": factor,
+        "shift": shift,
         "epsilon": op.epsilon,
         "y": Value(node.outputs[0]),
     }
     kernel = ctx.of_floats(x.dtype).kernel(
-        f"{x.dtype.value}_layer_norm",
+        f"{x.dtype.value}_layer_norm" + ("_wide" if widened else ""),
         "reduce/layer_norm.c",
         "reduce/layer_norm.h",
         "ek_layer_norm_args",
+        **({"WIDE_TERMS": 1} if widened else {}),
     )
     return [KernelCall(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
@@ -62,6 +70,9 @@ def lower_unit_length(ctx: Context, node: Node) -> list[KernelCall]:
 
 
 def _term_or_default(ctx: Context, term: Tensor | None, default: Array) -> Field:
+    """A constant in the type of `default`, or a tensor that is computed."""
     if term is None:
         return ctx.weights.add(default)
-    return Value(term.name) if term.data is None else ctx.weights.add(term.data)
+    if term.data is None:
+        return Value(term.name)
+    return ctx.weights.add(term.data.astype(default.dtype))
