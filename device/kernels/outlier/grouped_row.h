@@ -17,10 +17,11 @@ typedef struct {
     const int32_t *channel, *count; /* outliers: *count channels of x */
     /* [panel][group]: values in the order of gemm/i8_tile.h, GROUPS deep; then the columns' scales.
      * The last panel has only as many full vectors of columns as it needs. Of 4-bit values, the
-     * first half is in the low halves of bytes and the second in the high ones; they are signed, or
-     * with EK_I8_MULL16 plus 8. Of 2-bit values, plus 2, the first quarter is in the lowest bits of
-     * bytes, the last in the highest. Of 3-bit values, plus 4, the lower two bits likewise; the
-     * third bits follow those of two vectors (stream.h), which also has the order for tables. */
+     * first half is in the low halves of bytes and the second in the high ones; they are signed
+     * with EK_I8_DOT4_SS, or plus 8. Of 2-bit values, plus 2, the first quarter is in the lowest
+     * bits of bytes, the last in the highest. Of 3-bit values, plus 4, the lower two bits likewise;
+     * the third bits follow those of two vectors (stream.h), which also has the order for tables.
+     */
     const void *weights;
     const float *bias;     /* [n], padded to full vectors */
     const float *residual; /* [n] or NULL; may alias y */

@@ -28,73 +28,92 @@ EK_INLINE pairs two_quarters(pairs all, pairs third, const int upper, const int 
 }
 
 #if EK_I8 == EK_I8_DOT4_SS
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
-                          const uint8_t *last, vi *to) {
-    (void)last;
-    const int bytes = (int)stream_step(nv * EK_VL, 3);
-    vi s[2][NV]; /* times 1 and 16 */
+#define LOADED (NV + (NV + 1) / 2)
+
+/* Step l of those from x on; s: sums times 1 and 16. `next` has its vectors, then those at w. */
+EK_INLINE void add_step(const int nv, const int l, const pairs x[4], const uint8_t *w,
+                        const uint8_t *ahead, vi s[2][NV], pairs next[LOADED]) {
+    const int vectors = nv + (nv + 1) / 2;
+    pairs all[LOADED];
+    prefetch(ahead, l * vectors * 16, (l + 1) * vectors * 16);
     EK_UNROLL
-    for (int j = 0; j < nv; j++)
-        s[0][j] = vi_splat(-4 * sum), s[1][j] = vi_splat(0);
-    for (long p = 0; p < QUARTER; p += I8_STEP) {
-        const int steps = (int)ek_min(EK_VL, (QUARTER - p) / I8_GROUP);
-        vi of[4];
+    for (int i = 0; i < vectors; i++)
+        all[i] = next[i];
+    EK_UNROLL
+    for (int odd = 1; odd >= 0; odd--) {
+        pairs two[NV], part[NV];
         EK_UNROLL
-        for (int q = 0; q < 4; q++)
-            of[q] = i8_vector(x + q * QUARTER + p);
-        const uint8_t *const ahead = w;
+        for (int j = 0; j < nv; j++) {
+            const pairs third = all[j / 2 * 3 + ek_min(2, nv - j / 2 * 2)];
+            two[j] = two_quarters(all[j / 2 * 3 + j % 2], third, j % 2, odd);
+        }
         EK_UNROLL
-        for (int l = 0; l < steps; l++, w += bytes) {
-            pairs all[NV], third[NV];
-            prefetch(ahead, l * bytes, (l + 1) * bytes);
+        for (int up = 0; up < 2; up++) {
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                all[j] = pairs_at(w + (j / 2 * 3 + j % 2) * 16);
+                part[j] = ordered_and(two[j], up ? 0x70 : 0x07);
+            EK_UNROLL
+            for (int i = 2 * (1 - odd) + up; i < vectors; i += 4)
+                next[i] = ordered_load(w, i * 16);
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                third[j] = pairs_at(w + (j / 2 * 3 + ek_min(2, nv - j / 2 * 2)) * 16);
-            TOGETHER(nv, all);
-            EK_IN_ORDER_HERE; /* otherwise all steps are read first, and spilled */
-            EK_UNROLL
-            for (int odd = 1; odd >= 0; odd--) {
-                pairs two[NV];
-                vi part[NV];
-                EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    two[j] = two_quarters(all[j], third[j], j % 2, odd);
-                TOGETHER(nv, two);
-                EK_UNROLL
-                for (int up = 0; up < 2; up++) {
-                    EK_UNROLL
-                    for (int j = 0; j < nv; j++)
-                        part[j] = (vi)(two[j] & (uint8_t)(up ? 0x70 : 0x07));
-                    TOGETHER(nv, part);
-                    EK_UNROLL
-                    for (int j = 0; j < nv; j++)
-                        s[up][j] = vi_dot4(s[up][j], vi_splat(of[2 * up + odd][l]), part[j]);
-                    TOGETHER(nv, s[up]);
-                }
-            }
+                s[up][j] = ordered_dot(s[up][j], x[2 * up + odd], l, part[j]);
         }
     }
+}
+
+/* Steps of a group as in int2_row.h. They are no loop, which compilers may leave as one. */
+EK_INLINE void add_steps(const int nv, const int steps, const int8_t *from, const uint8_t *w,
+                         const uint8_t *ahead, int ends, vi s[2][NV], pairs next[LOADED]) {
+    const int bytes = (nv + (nv + 1) / 2) * 16;
+    const uint8_t *const last = w + (steps - ends) * bytes;
+    pairs x[4];
+    EK_UNROLL
+    for (int q = 0; q < 4; q++)
+        x[q] = ordered_load(from, q * QUARTER);
+    add_step(nv, 0, x, steps > 1 ? w + bytes : last, ahead, s, next);
+    if (steps > 1)
+        add_step(nv, 1, x, steps > 2 ? w + 2 * bytes : last, ahead, s, next);
+    if (steps > 2)
+        add_step(nv, 2, x, steps > 3 ? w + 3 * bytes : last, ahead, s, next);
+    if (steps > 3)
+        add_step(nv, 3, x, last, ahead, s, next);
+}
+
+EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+    const int vectors = nv + (nv + 1) / 2, bytes = vectors * 16;
+    const int rest = QUARTER % I8_STEP / I8_GROUP;
+    const uint8_t *w = at.w, *ahead = at.ahead;
+    vi s[2][NV];
+    pairs next[LOADED];
+    long p = 0;
+    EK_UNROLL
+    for (int i = 0; i < vectors; i++)
+        next[i] = ordered_load(w, i * 16);
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        s[0][j] = vi_splat(-4 * at.sum), s[1][j] = vi_splat(0);
+    for (; p + I8_STEP <= QUARTER; p += I8_STEP, w += EK_VL * bytes, ahead += EK_VL * bytes)
+        add_steps(nv, EK_VL, at.x + p, w, ahead, p + I8_STEP == QUARTER, s, next);
+    if (rest)
+        add_steps(nv, rest, at.x + p, w, ahead, 1, s, next);
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         to[j] = s[0][j] + (s[1][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
-                          const uint8_t *last, vi *to) {
-    (void)last;
+EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+    const uint8_t *w = at.w, *ahead = at.ahead;
     const int columns = nv * EK_VL, bytes = (int)stream_step(columns, 3);
     vi_short s[NV * EK_VL] = {0};
-    for (long p = 0; p < QUARTER; p += I8_STEP, w += bytes) {
+    for (long p = 0; p < QUARTER; p += I8_STEP, w += bytes, ahead += bytes) {
         vi of[4];
         EK_UNROLL
         for (int q = 0; q < 4; q++)
-            of[q] = i8_vector(x + q * QUARTER + p);
+            of[q] = i8_vector(at.x + q * QUARTER + p);
         EK_UNROLL
         for (int j = 0; j < columns; j++) {
-            prefetch(w, j * bytes / columns, (j + 1) * bytes / columns);
+            prefetch(ahead, j * bytes / columns, (j + 1) * bytes / columns);
             const pairs all = pairs_at(w + (j / 2 * 3 + j % 2) * 16);
             const pairs third = pairs_at(w + (j / 2 * 3 + 2) * 16);
             EK_UNROLL
@@ -108,7 +127,7 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
             }
         }
     }
-    sum_columns(nv, s, 4 * sum, to);
+    sum_columns(nv, s, 4 * at.sum, to);
 }
 #endif
 #endif

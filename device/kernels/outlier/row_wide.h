@@ -6,12 +6,9 @@
 #define PARTS (BITS == 4 ? 2 : 4)
 #define RUN (GROUPS / PARTS) /* steps */
 #define TWO ((NV + 1) / 2)
-/* Steps whose sums fit 16 bits, by -127..127: of two values -8..7 each, or of four, 0..3 and one of
+/* Steps whose sums fit 16 bits, by -127..127: of 0..15, or of four values, 0..3 and one of
  * them 0..12, or 0..7. */
 #define MOST (BITS == 3 ? 8 : 16)
-#ifndef AHEAD
-#define AHEAD 512 /* bytes: on X60, 256 take 8% longer with 4 bits, with 2 bits as long */
-#endif
 
 /* Keeps the compiler, which knows no latencies, from computing one value after the other. */
 #ifdef __riscv
@@ -26,11 +23,11 @@ EK_INLINE i8_two16 products(pairs v, const int8_t *x) {
 
 #if BITS == 4
 EK_INLINE pairs part_of(pairs all, const int part) {
-    return (pairs)((i8_signed8)(part ? all : all << 4) >> 4);
+    return part ? all >> 4 : all & 15;
 }
 
-EK_INLINE i8_two16 sum_of(i8_two16 s[PARTS][TWO], int j) {
-    return s[0][j] + s[1][j];
+EK_INLINE i8_two sum_of(i8_two16 s[PARTS][TWO], int j) {
+    return vcast(s[0][j], i8_two) + vcast(s[1][j], i8_two);
 }
 
 /* Two steps of two vectors each; s: sums of low halves, of high ones. */
@@ -42,13 +39,9 @@ EK_INLINE void two_steps(i8_two16 s[PARTS][TWO], const int8_t *x, const uint8_t 
     TOGETHER(low[0], low[1], low[2], low[3]);
     EK_UNROLL
     for (int i = 0; i < 4; i++)
-        high[i] = (pairs)((i8_signed8)low[i] >> 4), low[i] <<= 4;
+        high[i] = part_of(low[i], 1), low[i] = part_of(low[i], 0);
     TOGETHER(low[0], low[1], low[2], low[3]);
     TOGETHER(high[0], high[1], high[2], high[3]);
-    EK_UNROLL
-    for (int i = 0; i < 4; i++)
-        low[i] = (pairs)((i8_signed8)low[i] >> 4);
-    TOGETHER(low[0], low[1], low[2], low[3]);
     EK_UNROLL
     for (int i = 0; i < 4; i++) {
         s[0][i % 2] += products(low[i], x + i / 2);
@@ -56,8 +49,8 @@ EK_INLINE void two_steps(i8_two16 s[PARTS][TWO], const int8_t *x, const uint8_t 
     }
 }
 #elif BITS == 3
-EK_INLINE i8_two16 sum_of(i8_two16 s[PARTS][TWO], int j) {
-    return s[0][j] + s[1][j] + s[2][j] + s[3][j];
+EK_INLINE i8_two sum_of(i8_two16 s[PARTS][TWO], int j) {
+    return vcast(s[0][j] + s[1][j] + s[2][j] + s[3][j], i8_two);
 }
 
 /* Two steps of two vectors each, values plus 4; s: sums of each quarter. */
@@ -97,8 +90,8 @@ EK_INLINE pairs part_of(pairs all, const int part) {
     return part == 1 ? all & 0x0c : part == 3 ? all >> 6 : all >> 2 * part & 3;
 }
 
-EK_INLINE i8_two16 sum_of(i8_two16 s[PARTS][TWO], int j) {
-    return s[0][j] + (s[1][j] >> 2) + s[2][j] + s[3][j];
+EK_INLINE i8_two sum_of(i8_two16 s[PARTS][TWO], int j) {
+    return vcast(s[0][j] + (s[1][j] >> 2) + s[2][j] + s[3][j], i8_two);
 }
 
 /* Two steps of two vectors each; s: sums of each quarter. */
@@ -156,42 +149,31 @@ EK_INLINE void one_step(const int nv, i8_two16 s[PARTS][TWO], const int8_t *x, c
     }
 }
 
-/* Brings two lines to the caches by loads whose results nothing waits for: cores in order go on. */
-EK_INLINE void fetch_ahead(const uint8_t *w, const uint8_t *last) {
-#ifdef __riscv
-    EK_UNROLL
-    for (int at = AHEAD; at < AHEAD + 128; at += 64)
-        __asm__ volatile("lbu zero, 0(%0)" : : "r"(w + at < last ? w + at : last));
-#else
-    (void)w, (void)last;
-#endif
-}
-
-EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w,
-                          const uint8_t *last, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+    const uint8_t *w = at.w, *ahead = at.ahead;
     const int step = (int)stream_step(nv * EK_VL, BITS);
     i8_two all[TWO] = {0};
     for (long from = 0; from < RUN; from += MOST) {
         const long until = ek_min(from + MOST, RUN);
         i8_two16 s[PARTS][TWO] = {0};
         long p = from;
-        for (; nv == 4 && p + 4 <= until; p += 4, w += 4 * step) {
-            fetch_ahead(w, last);
-            two_steps(s, x + p, w);
-            two_steps(s, x + p + 2, w + 2 * step);
+        for (; nv == 4 && p + 4 <= until; p += 4, w += 4 * step, ahead += 4 * step) {
+            prefetch(ahead, 0, 4 * step);
+            two_steps(s, at.x + p, w);
+            two_steps(s, at.x + p + 2, w + 2 * step);
         }
-        for (; p < until; p++, w += step)
-            one_step(nv, s, x + p, w);
+        for (; p < until; p++, w += step, ahead += step)
+            one_step(nv, s, at.x + p, w);
         EK_UNROLL
         for (int j = 0; j < (nv + 1) / 2; j++)
-            all[j] += vcast(sum_of(s, j), i8_two);
+            all[j] += sum_of(s, j);
     }
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         const i8_two both = all[j / 2];
         to[j] = j % 2 ? __builtin_shufflevector(both, both, 8, 9, 10, 11, 12, 13, 14, 15)
                       : __builtin_shufflevector(both, both, 0, 1, 2, 3, 4, 5, 6, 7);
-        to[j] -= vi_splat(BITS == 4 ? 0 : BITS == 3 ? 4 * sum : 2 * sum);
+        to[j] -= vi_splat((1 << (BITS - 1)) * at.sum);
     }
 }
 #endif

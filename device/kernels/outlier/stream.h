@@ -89,7 +89,7 @@ EK_INLINE long stream_full(long columns, long depth, const int bits, const int k
 
 /* Whether values are stored plus 2, 4 (3 bits) or 8 (4 bits), and not signed. */
 EK_INLINE int stream_is_raised(const int bits) {
-    return stream_bits(bits) < 4 || (bits == 4 && EK_I8 == EK_I8_MULL16);
+    return stream_bits(bits) < 4 || (bits == 4 && EK_I8 != EK_I8_DOT4_SS);
 }
 
 /* Where a value along k is in a group: the step, its place in the step, and the number of lower

@@ -1,0 +1,71 @@
+/* Operations on bytes of weights, for cores in order with dot products in the order of the source:
+ * these issue a load beside an operation on a whole vector, but compilers put loads together, and
+ * compute one vector after the other, where each operation waits for its operand. */
+#ifndef EK_OUTLIER_ORDERED_H
+#define EK_OUTLIER_ORDERED_H
+
+#if EK_IN_ORDER && EK_I8 == EK_I8_DOT4_SS
+EK_INLINE pairs ordered_load(const void *from, const int at) {
+    pairs v;
+    if (__builtin_constant_p(at))
+        __asm__ volatile("ldr %q0, [%1, %2]" : "=w"(v) : "r"(from), "i"(at) : "memory");
+    else
+        __asm__ volatile("ldr %q0, [%1, %x2]" : "=w"(v) : "r"(from), "r"((long)at) : "memory");
+    return v;
+}
+
+EK_INLINE pairs ordered_and(pairs v, const uint8_t mask) {
+    const pairs all = mask - (pairs){0};
+    __asm__ volatile("and %0.16b, %1.16b, %2.16b" : "=w"(v) : "w"(v), "w"(all));
+    return v;
+}
+
+EK_INLINE pairs ordered_left4(pairs v) {
+    __asm__ volatile("shl %0.16b, %1.16b, #4" : "=w"(v) : "w"(v));
+    return v;
+}
+
+EK_INLINE pairs ordered_right6(pairs v) {
+    __asm__ volatile("ushr %0.16b, %1.16b, #6" : "=w"(v) : "w"(v));
+    return v;
+}
+
+#define ORDERED_DOT(l)                                                                             \
+    __asm__ volatile("sdot %0.4s, %1.16b, %2.4b[" #l "]" : "+w"(sum) : "w"(w), "w"(x))
+
+/* sum + w times group l of x. */
+EK_INLINE vi ordered_dot(vi sum, pairs x, const int l, pairs w) {
+    if (l == 0)
+        ORDERED_DOT(0);
+    else if (l == 1)
+        ORDERED_DOT(1);
+    else if (l == 2)
+        ORDERED_DOT(2);
+    else
+        ORDERED_DOT(3);
+    return sum;
+}
+#else
+EK_INLINE pairs ordered_load(const void *from, const int at) {
+    pairs v;
+    memcpy(&v, (const uint8_t *)from + at, sizeof v);
+    return v;
+}
+
+EK_INLINE pairs ordered_and(pairs v, const uint8_t mask) {
+    return v & mask;
+}
+
+EK_INLINE pairs ordered_left4(pairs v) {
+    return v << 4;
+}
+
+EK_INLINE pairs ordered_right6(pairs v) {
+    return v >> 6;
+}
+
+EK_INLINE vi ordered_dot(vi sum, pairs x, const int l, pairs w) {
+    return vi_dot4(sum, vi_splat(((vi)x)[l]), (vi)w);
+}
+#endif
+#endif
