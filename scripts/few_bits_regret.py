@@ -37,6 +37,7 @@ from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import BoardProfile, load_board
+from edgekit.kb.targets.isa import ByteProduct
 
 _BOARDS = "rpi3,rk3566,rpi4,rpi5,bpi-f3"
 # Inputs and outputs of layers.
@@ -46,9 +47,9 @@ _SHAPES = {
     "TinyLlama": ((2048, 256), (2048, 2048), (2048, 5632), (5632, 2048)),
 }
 _GROUPS = {2: (64,), 3: (64,), 4: (128, 64)}
-_DISTANCE = {"aarch64": "I8_PREFETCH_DISTANCE", "riscv64": "AHEAD"}
 _OP = ops.OutlierFullyConnected(1e30)  # no outliers
-_USUAL = {"aarch64": 1024, "riscv64": 512}  # bytes, if the macro is not given
+# Bytes if the macro is not given: of kernels that prefetch, and that load lines ahead.
+_USUAL = {"I8_PREFETCH_DISTANCE": 1024, "AHEAD": 1280}
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,9 @@ def _fetching(unit: TranslationUnit, board: BoardProfile, ahead: float) -> Trans
     """A unit of a row's product that fetches farther ahead, or less far."""
     if not isinstance(unit.source, Path) or unit.source.name != "grouped_row.c":
         return unit
-    macros, name = dict(unit.macros), _DISTANCE[board.arch]
-    distance = int(macros.get(name, _USUAL[board.arch])) * ahead
+    loads = board.arch == "riscv64" or (board.in_order and board.isa.i8 is ByteProduct.DOT4_SS)
+    macros, name = dict(unit.macros), "AHEAD" if loads else "I8_PREFETCH_DISTANCE"
+    distance = int(macros.get(name, _USUAL[name])) * ahead
     macros[name] = str(int(distance) // 64 * 64)
     return replace(unit, macros=tuple(macros.items()))
 
