@@ -13,6 +13,7 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.board_add import Everywhere, Identity, inventory_file
 from edgekit.host.cli.options import Json, Parallel, examples, labels_of
+from edgekit.host.common.text import counted
 from edgekit.host.errors import AuthenticationError, InputError
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _print_outcomes(
     from edgekit.host.cli.fleet_view import Extra
 
     added = sum(outcome.ok for outcome in found.outcomes)
-    lines = [f"added    {added} boards to {file}"]
+    lines = [f"added    {counted(added, 'board')} to {file}"]
     if there:
         lines.append(f"known    {len(there)} were known already; their labels are up to date")
     extra = Extra(

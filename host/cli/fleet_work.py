@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edgekit.host.cli.options import model_file
 from edgekit.host.common.files import atomic_write
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def pull_from(
     store.compact()
     values = [o.value.stored for o in found.outcomes if o.value is not None]
     new, rows = sum(v.new for v in values), sum(v.rows for v in values)
-    extra = Extra({"new": new, "rows": rows}, [f"stored   {new} batches with {rows} rows"])
+    stored = f"stored   {counted(new, 'batch', 'batches')} with {counted(rows, 'row')}"
+    extra = Extra({"new": new, "rows": rows}, [stored])
     conclude(found, presentation, as_json, extra)
 
 
@@ -277,6 +279,6 @@ def _format_spread(medians: Sequence[float]) -> str:
 
     middle = statistics.median(medians)
     return (
-        f"medians  {middle:.3f} ms over {len(medians)} boards, "
+        f"medians  {middle:.3f} ms over {counted(len(medians), 'board')}, "
         f"{min(medians):.3f} to {max(medians):.3f}"
     )

@@ -21,6 +21,7 @@ from edgekit.host.cli.options import (
     file_kind,
     model_file,
 )
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,8 +171,7 @@ def _print_sparse(layers: Sequence[SparseDecision]) -> None:
         print(f"times          {times}, on one thread")
     for why in dict.fromkeys(each.why for each in layers if each.form == "dense"):
         count = sum(each.why == why and each.form == "dense" for each in layers)
-        layers_of = "1 layer" if count == 1 else f"{count} layers"
-        print(f"dense          {layers_of}: {why}")
+        print(f"dense          {counted(count, 'layer')}: {why}")
 
 
 def _format_memory(memory: ModelMemory) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from edgekit.host.cli.kb_shared import operator_text
 from edgekit.host.cli.options import BoardOption, Json, examples, file_named, refuse_without
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def build(
     if made.calls.rows and not output:
         add_spmv_rows(wanted, made.calls.rows, user_spmv_table(wanted))
     if made.skipped:
-        note(f"{made.skipped} measurements in the history are implausible and were skipped")
+        note(f"implausible measurements in the history, skipped: {made.skipped}")
     learned = is_learned(made.table.sequences)
     if as_json:
         emit(
@@ -153,7 +154,7 @@ def _show_table(board: BoardProfile, path: Path, made: Built, orders: int) -> No
         found = made.regret
         print(
             f"regret     mean {found.mean:.1%}, worst {found.worst:.1%} "
-            f"(each of {found.shapes} products left out in turn)"
+            f"({counted(found.shapes, 'product')}, each left out in turn)"
         )
     for change in made.changes[:_SHOWN]:
         print(f"changed    {_change_text(change)}")
@@ -163,17 +164,18 @@ def _show_table(board: BoardProfile, path: Path, made: Built, orders: int) -> No
 
 def _rows_text(rows: int, kept: int, measurements: int) -> str:
     if not measurements and rows == kept:
-        return f"{kept} rows of edgekit's own, none measured here"
-    own = f"{rows - kept} rows from {measurements} measurements"
+        return f"{counted(kept, 'row')} of edgekit's own, none measured here"
+    own = f"{counted(rows - kept, 'row')} from {counted(measurements, 'measurement')}"
     return f"{own}, {kept} of edgekit's own" if kept else own
 
 
 def _show_field(field: FieldHistory) -> None:
     if field.releases or field.unknown or field.left_out:
         print(
-            f"field      {len(field.measurements)} measurements: {field.releases} releases on "
-            f"{field.boards} boards; left out: {field.left_out} batches of busy, hot or slowed "
-            f"boards, {field.unknown} releases compiled elsewhere"
+            f"field      {counted(len(field.measurements), 'measurement')}: "
+            f"{counted(field.releases, 'release')} on {counted(field.boards, 'board')}; left out: "
+            f"{counted(field.left_out, 'batch', 'batches')} of busy, hot or slowed boards, "
+            f"{counted(field.unknown, 'release')} compiled elsewhere"
         )
 
 
@@ -182,13 +184,15 @@ def _show_calls(calls: FieldCalls) -> None:
     if not calls.boards:
         return
     print(
-        f"products   {len(calls.measurements)} measurements and {len(calls.rows)} sparse rows "
-        f"from programs on {calls.boards} boards"
+        f"products   {counted(len(calls.measurements), 'measurement')} and "
+        f"{counted(len(calls.rows), 'sparse row')} from programs on "
+        f"{counted(calls.boards, 'board')}"
     )
     for each in calls.winners[:_SHOWN]:
         print(
             f"faster     {each.product} x{each.threads}: {each.method} takes {each.ratio:.3g}, "
-            f"won {each.won} of {each.batches} batches, {each.boards} boards"
+            f"won {each.won} of {counted(each.batches, 'batch', 'batches')}, "
+            f"{counted(each.boards, 'board')}"
         )
 
 
@@ -250,5 +254,6 @@ def _import_csv(file: Path, skip_bad: bool, as_json: bool) -> dict[str, object]:
     if not as_json:
         for line in read.refused:
             note(f"{file}: left out {line}")
-        print(f"imported   {added} measurements, {known} known before, {len(read.refused)} refused")
+        new = counted(added, "measurement")
+        print(f"imported   {new}, {known} known before, {len(read.refused)} refused")
     return {"file": str(file), "new": added, "known": known, "refused": read.refused}

@@ -24,6 +24,7 @@ from edgekit.host.cli.options import (
     refuse_without,
     writes,
 )
+from edgekit.host.common.text import counted
 
 _MOST_ROWS = 1000
 
@@ -254,7 +255,7 @@ def _export_profiles(output: Path, sql: str, store: str | None, as_json: bool) -
     if as_json:
         emit({"schema": "edgekit.profile.export/1", "file": str(output), "rows": rows})
         return
-    print(f"wrote    {rows} rows to {output}")
+    print(f"wrote    {counted(rows, 'row')} to {output}")
 
 
 def _forget(days: int | None, max_size: str | None, as_json: bool) -> None:
@@ -268,7 +269,7 @@ def _forget(days: int | None, max_size: str | None, as_json: bool) -> None:
     if as_json:
         emit({"schema": "edgekit.profile.forget/1", "files": files, "rows": rows})
         return
-    print(f"removed  {rows} rows in {files} files")
+    print(f"removed  {counted(rows, 'row')} in {counted(files, 'file')}")
 
 
 def _format_cell(value: object) -> str:

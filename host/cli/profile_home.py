@@ -26,6 +26,7 @@ from edgekit.host.cli.options import (
     refuse_without,
 )
 from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFolder
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import ProfileServer, StoredBatches
@@ -336,4 +337,5 @@ def counts(stored: StoredBatches) -> str:
     """Counts of stored batches as text."""
     known = f", {stored.known} known before" if stored.known else ""
     refused = f", {len(stored.refused)} refused" if stored.refused else ""
-    return f"{stored.new} batches with {stored.rows} rows{known}{refused}"
+    batches = counted(stored.new, "batch", "batches")
+    return f"{batches} with {counted(stored.rows, 'row')}{known}{refused}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def write(nats: str, store: str, every: str, once: bool, replicas: int, as_json:
         return
     known = f", {done.known} known before" if done.known else ""
     refused = f", {done.refused} refused" if done.refused else ""
-    print(f"wrote    {done.batches} batches with {done.rows} rows in {done.files} files", end="")
-    print(f"{known}{refused}")
+    batches, rows = counted(done.batches, "batch", "batches"), counted(done.rows, "row")
+    print(f"wrote    {batches} with {rows} in {counted(done.files, 'file')}{known}{refused}")
 
 
 def store_of(store: str | None) -> ProfileStore | SharedStore:

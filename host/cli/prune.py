@@ -31,6 +31,7 @@ from edgekit.host.cli.options import (
     examples,
 )
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.cli.rewrite_metric import Metric
@@ -201,7 +202,7 @@ def _print_report(
         print(f"fewer    zeros than {report.broken_at:.0%}, which would probably break the model")
     reasons = [layer.dense for layer in report.layers if layer.dense]
     for why in dict.fromkeys(reasons):
-        print(f"dense    {reasons.count(why)} layers: {why}")
+        print(f"dense    {counted(reasons.count(why), 'layer')}: {why}")
     fast = sum(layer.name in sparse for layer in pruned)
     print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}, where that is faster")
     print(f"samples  {report.seen} for fitting, {report.unseen} held out for the figures")

@@ -31,6 +31,7 @@ from edgekit.host.cli.options import (
     examples,
 )
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -197,8 +198,8 @@ def _print_report(
     print(f"recipe   {report.recipe}")
     if ranges is not None:
         print(
-            f"field    ranges of {len(ranges.tensors)} tensors from {ranges.inferences} inferences "
-            f"on {ranges.boards} boards"
+            f"field    ranges of {counted(len(ranges.tensors), 'tensor')} from "
+            f"{counted(ranges.inferences, 'inference')} on {counted(ranges.boards, 'board')}"
         )
     print(f"samples  {report.seen} to calibrate, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():

@@ -18,6 +18,7 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ def status(
     if verify and not as_json:
         everything = (found, *found.named.values())
         count = sum(release is not None for s in everything for release in (s.current, s.previous))
-        releases = "1 release" if count == 1 else f"{count} releases"
-        print(f"verified  {releases}: every file has the SHA-256 of its manifest")
+        print(f"verified  {counted(count, 'release')}: every file has the SHA-256 of its manifest")
 
 
 def rollback(

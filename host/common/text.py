@@ -1,4 +1,4 @@
-"""Makes untrusted text from boards and hostile files safe to display."""
+"""Makes text for display: untrusted text from boards and hostile files, and numbers of things."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def printable(text: str, most: int = LONGEST) -> str:
 def one_line(text: str) -> str:
     """`text` collapsed to one line and made `printable`."""
     return printable(" ".join(text.split()))
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """A number of things: 1 board, 2 boards; `several` where the plural does not add an s."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def _escape(character: str) -> str:

@@ -158,7 +158,7 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
     over = edgekit("lab", "kb", "build", "--board", "a57", "--json").document
     assert over["rows"] - over["rows_kept"] == 1 and over["operators_kept"] == over["operators"]
     text = edgekit("lab", "kb", "build", "--board", "a57").out
-    assert f": 1 rows from 2 measurements, {over['rows_kept']} of edgekit's own\n" in text
+    assert f": 1 row from 2 measurements, {over['rows_kept']} of edgekit's own\n" in text
     assert f"operators  {over['operators']} rows of edgekit's own, none measured here\n" in text
     answer = edgekit(
         "lab", "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--json"

@@ -160,7 +160,7 @@ def test_each_changed_row_is_reported(edgekit, face_model, release, field):
     spoil(face_model)
     field.run(release())
     out = edgekit("lab", "kb", "build", "--board", _BOARD).out
-    assert "1 releases on 1 boards" in out
+    assert "1 release on 1 board;" in out
     assert "the old takes 2.00 times as long as without a row (profile)" in out
     assert "-> the rule without a row" in out
 

@@ -67,7 +67,7 @@ def test_a_spoiled_table_is_mended_by_the_products_of_a_program(edgekit: Any, ho
     numbers = table[1].index("threads")
     assert re.match(r" {6}\d  ", table[2][numbers:])  # right-aligned
     built = edgekit("lab", "kb", "build", "--board", "local")
-    assert "from programs on 1 boards" in built.out, built.err
+    assert "from programs on 1 board\n" in built.out, built.err
     pushed = edgekit("deploy", "--tables", "--json").document
     assert pushed["changed"] and pushed["previous"] == deployed["release"]
     new = Path(deployed["runtime"]).with_name("kernels.so.table")

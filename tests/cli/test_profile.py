@@ -40,7 +40,7 @@ def test_a_profile_is_pulled_listed_asked_exported_and_forgotten(edgekit: Any, h
     )
     assert (
         edgekit("profile", "list", "--forget", "--max-size", "1KiB").out
-        == "removed  4 rows in 1 files\n"
+        == "removed  4 rows in 1 file\n"
     )
 
 
@@ -112,7 +112,7 @@ def test_the_command_that_enroll_prints_runs(
 def test_spool_files_of_a_card_are_uploaded(edgekit: Any, home: Path) -> None:
     Spool(home / "card").add(batch(3))
     done = edgekit("profile", "pull", "--spool", "card", "--board", "far")
-    assert (done.code, done.out) == (0, "stored   1 batches with 2 rows from card\n")
+    assert (done.code, done.out) == (0, "stored   1 batch with 2 rows from card\n")
     (home / "card" / f"000000000009-{9:032x}.batch").write_bytes(b"x")
     done = edgekit("profile", "pull", "--spool", "card", "--board", "far", "--json")
     assert (done.code, done.document["known"]) == (6, 1)

@@ -34,7 +34,7 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
             "1",
         )
         done = edgekit(*write, "--once")
-        assert done.out == "wrote    2 batches with 4 rows in 1 files, 1 known before\n"
+        assert done.out == "wrote    2 batches with 4 rows in 1 file, 1 known before\n"
         shown = edgekit(*write, "--once", "--json").document
         assert (shown["batches"], shown["store"]) == (0, "shared")
         refused = edgekit(*write[:-2], "--once")

@@ -68,7 +68,7 @@ def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> N
     done = edgekit("prune", path, "--samples", data, "--board", "rpi4")
     assert done.code == 0, done.err
     assert "pruned   3 of 5 layers, 80.0% zeros" in done.out
-    assert "dense    1 layers: 3x3: sparse saves less there (--all-layers)" in done.out
+    assert "dense    1 layer: 3x3: sparse saves less there (--all-layers)" in done.out
     assert "of 3 pruned layers sparse on rpi4" in done.out
     assert "samples  9 for fitting, 3 held out" in done.out
     assert "written  net.pruned.onnx" in done.out

@@ -92,7 +92,7 @@ def test_ranges_of_the_field_come_home_and_refit_the_scales(edgekit: Any, home: 
     assert of_samples.code == 0, of_samples.err
     made = edgekit("quantize", path, "--samples", data, "-o", "b.int8.onnx", "--from-field")
     assert made.code == 0, made.err
-    assert "from 99 inferences on 1 boards" in made.out
+    assert "from 99 inferences on 1 board\n" in made.out
     assert "in the field" in made.out
     assert "warning: input x: boards saw more than twice the values of the samples" in made.err
     others = LOUD * inputs(30, 2)

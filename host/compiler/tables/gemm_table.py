@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
+from edgekit.host.common.text import counted
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
@@ -124,7 +125,7 @@ class OperatorIndex(Index[OperatorRow]):
         known = [n for n in self._threads if key.threads > 1 or n == 1]
         for count in sorted(known, key=lambda n: n != key.threads):
             asked = replace(key, threads=count)
-            there = f"{count} thread{'' if count == 1 else 's'}"
+            there = counted(count, "thread")
             other = "" if count == key.threads else f"; measured on {there}, not {key.threads}"
             row = self.exact(asked)
             if row is not None and _within_radius(row, shape):
