@@ -229,7 +229,7 @@ def packed_panels(rng: Rng, mr: int, nr: int) -> list[Product]:
     for m, n, k in itertools.product((1, 5, 6, 7, 8, 9, 20), (3, 8, 12, 61, 120), (1, 2, 16, 35)):
         a, b, c = _values(rng, "f32", m, k), _values(rng, "f32", k, n), np.zeros((m, n), np.float32)
         dense = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b, c)]
-        blocks = (m, int(rng.choice((16, k))), int(rng.choice((nr, 40, n))))
+        blocks = (int(rng.choice((mr, m))), int(rng.choice((16, k))), int(rng.choice((nr, 40, n))))
         found.append(Product("f32", *dense, (*blocks, mr, nr, 0, 1, 0)))
     return found
 

@@ -26,6 +26,11 @@ static inline ek_panels ek_panels_of(long extent, long most) {
     long panels = ek_ceil(extent, most);
     return (ek_panels){panels, extent / panels, extent % panels};
 }
+/* The same, but all of width `most` except the last one, which has the rest. */
+static inline ek_panels ek_whole_panels_of(long extent, long most) {
+    return extent <= most ? ek_panels_of(extent, most)
+                          : (ek_panels){ek_ceil(extent, most), most, 0};
+}
 static inline long ek_panel_width(const ek_panels *p, long at) {
     return p->width + (at < p->wider);
 }

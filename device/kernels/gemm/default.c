@@ -1,18 +1,16 @@
 /* ek_gemm_default: derives a method from the shape, the register tiles and the cache sizes only.
  *
  * The rule is documented at analytic_method in the host's compiler/costs/methods/gemm.py, and a
- * test compares the two.
- * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all nonzero), EK_VECTOR_LANES,
- * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
- * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_LANES: vector registers that
- * hold the rows of a float tile in place next to its sums, 0: no limit; EK_F32_COPIES: whether
- * copying float panels beats reading strided rows; EK_F32_PACK_ROWS: row tiles from which a B
- * beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed in strips if A
- * has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are
- * then one line wide; EK_F32_IN_ORDER: whether the tile of f32_in_order.h is a candidate;
- * EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed tiles and, if there are any,
- * for those of AMX or of cores in order; RULE_*: the constants of the host's
- * compiler/costs/methods/rule.py. */
+ * test compares the two. Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all
+ * nonzero), EK_VECTOR_LANES, EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ...
+ * vectors; EK_I8_VECTORS: the number of rows above which 8-bit tiles use AMX, 0: never;
+ * EK_F32_LANES: vector registers that hold the rows of a float tile in place next to its sums, 0:
+ * no limit; EK_F32_COPIES: whether copied float panels beat strided rows; EK_F32_PACK_ROWS: row
+ * tiles from which a B beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed
+ * in strips if A has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are then
+ * one line wide; EK_F32_IN_ORDER: whether that of f32_in_order.h is a candidate; EK_F32_COSTS and
+ * EK_I8_COSTS: {...}, ... for normal and transposed tiles and, if there are any, for those of AMX
+ * or of cores in order; RULE_*: the constants of the host's compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -39,16 +37,15 @@ static int64_t limited(long size) {
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 /* The extent, or if it exceeds the limit, the size of its equal parts, as few as the limit
  * allows. */
 static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
     int64_t most = limit / step * step, count = parts(extent, most < step ? step : most);
     return count == 1 ? extent : round_up(parts(extent, count), step);
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
 }
 
 /* Fields as described for TileCosts in kb/targets/isa.py. */
@@ -277,9 +274,9 @@ static int packs_strips_of_floats(shape s, product p, int threads) {
 /* Whether the tile of cores in order is a candidate. */
 static int may_be_in_order(product p, int threads) {
     int shared =
-        p.m > RULE_IN_ORDER_ROWS && p.m * p.n >= RULE_IN_ORDER_SUMS && p.n >= RULE_IN_ORDER_NARROW;
+        p.m >= RULE_IN_ORDER_ROWS && p.m * p.n >= RULE_IN_ORDER_SUMS && p.n >= RULE_IN_ORDER_NARROW;
     int wide = p.n >= RULE_IN_ORDER_COLUMNS;
-    return EK_F32_IN_ORDER && p.f32 && !p.a_packed && p.k >= RULE_K_STEP &&
+    return EK_F32_IN_ORDER && p.f32 && !p.a_packed && p.k >= RULE_IN_ORDER_DEPTH &&
            (p.b_packed ? wide : threads < 2 && (shared || (wide && is_far(p))));
 }
 
@@ -317,6 +314,15 @@ static int packs_floats(shape s, product p) {
     return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
 
+/* The k of panels if cores in order pack complete rows of B; 0: they pack strips. */
+static int64_t depth_of_rows(product p) {
+    const int64_t half = EK_L1_BYTES / 2 / (8 * EK_VECTOR_LANES);
+    int whole = p.m >= RULE_IN_ORDER_WHOLE && p.k <= half && is_far(p);
+    if (p.k <= 2 * RULE_ROWS_DEPTH || 16 * p.k * p.n > (int64_t)EK_L2_BYTES * 3)
+        return p.k > 2 * RULE_ROWS_DEPTH && whole ? half : 0;
+    return least(half, (int64_t)EK_L2_BYTES * 3 / 8 / (4 * p.n));
+}
+
 /* Columns of a strip: a quarter of L2, or for a `flat` one 3/8 or, beyond few rows, half of L3. */
 static int64_t strip_columns(int64_t kc, int flat, int few) {
     int64_t bytes = !flat ? EK_L2_BYTES / 4
@@ -326,9 +332,8 @@ static int64_t strip_columns(int64_t kc, int flat, int few) {
 }
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
-    int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
+    int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k, width = is_transposed(s) ? s.mr : s.nr;
     int64_t sharing = is_transposed(s) ? parts(n, s.nr) : parts(m, s.mr);
-    int64_t width = is_transposed(s) ? s.mr : s.nr;
     int64_t depth = LONG || sharing <= RULE_FEW_PANELS
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);
@@ -341,28 +346,26 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int strips = !own && packs_strips_of_floats(s, p, threads);
     int packs = own || strips || !p.f32 || packs_floats(s, p);
     int flat = strips && EK_F32_LINE_TILE && k > RULE_STRIP_DEPTH, few = m <= RULE_FLAT_ROWS;
+    int64_t deep = own ? depth_of_rows(p) : 0;
     if (own)
-        depth = least(depth, RULE_ROWS_DEPTH * (k > 2 * RULE_ROWS_DEPTH ? 1 : 2));
+        depth = deep ? deep : least(depth, RULE_ROWS_DEPTH * (k > 2 * RULE_ROWS_DEPTH ? 1 : 2));
     int crowded = strips && is_crowded(s, p);
-    if (crowded)
-        depth = least(depth, RULE_ROWS_DEPTH);
-    else if (strips)
-        depth = least(depth, flat && few ? RULE_FLAT_DEPTH : RULE_STRIP_DEPTH);
+    if (strips)
+        depth = least(depth, crowded       ? RULE_ROWS_DEPTH
+                             : flat && few ? RULE_FLAT_DEPTH
+                                           : RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
         depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
-    int64_t mc = equal_parts(m, EK_L2_BYTES / (own ? 16 : 2) / (kc * size), s.mr);
-    int64_t budget = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
-    int64_t most_columns = budget / 2 / (kc * size);
+    int64_t mc = equal_parts(m, EK_L2_BYTES / (own && !deep ? 16 : 2) / (kc * size), s.mr);
+    int64_t most_columns = (p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size);
     if (copies)
         most_columns = threads < 2 ? s.nr : RULE_PANELS_EACH * threads * s.nr;
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
-    if (own)
-        most_columns = most(strip_columns(kc, 0, 0), RULE_STRIP_COLUMNS);
     if (crowded)
         most_columns = round_up(RULE_PAGE / 2 / 4, s.nr);
-    else if (strips)
+    else if (strips || (own && !deep))
         most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     return (ek_gemm_method){

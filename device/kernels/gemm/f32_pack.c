@@ -157,6 +157,9 @@ const ek_gemm_operands ek_gemm_f32 = {
 #ifdef EK_OWN_PARTIAL
     .masked = 1,
 #endif
+#if EK_IN_ORDER && defined __aarch64__
+    .whole_rows = 8, /* of f32_in_order.h */
+#endif
     .a_panel = a_panel,
     .b_panel = b_panel,
     .pack_a = pack_a,

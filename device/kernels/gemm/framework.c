@@ -124,7 +124,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *ke
     char *c = (char *)g->c + at.column * g->c_col * p->c_bytes + at.row * c_step;
     for (; row < row_end; row++) {
         const int wider = row < panels->wider;
-        at.rows = panels->width + wider;
+        at.rows = ek_min(panels->width + wider, g->m - at.row);
         job->a_col = p->a_one_panel ? x->a_rows : packed ? at.rows : g->a_col;
         EK_GEMM_ROWS_OF_TILE(job, at.rows);
         ek_gemm_prefetch_next(job, next, row - first, row_end - first, lines);

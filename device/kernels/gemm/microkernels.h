@@ -200,6 +200,9 @@ typedef struct {
      * packed. */
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);
+    /* Tiles of so many rows in place, by two packed vectors, are faster than slightly lower ones:
+     * rows are then not divided evenly; 0: none. */
+    long whole_rows;
     /* Number of rows from which panels of A are laid out for AMX tile registers; 0: never. */
     long amx_rows;
     ek_gemm_dot dot; /* NULL: none; a single row then packs a B that is contiguous along k */

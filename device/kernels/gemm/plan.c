@@ -30,6 +30,11 @@ static long panels_in(const ek_gemm_plan *p, long size, long kc, long extent, lo
     return size >= extent ? ek_max(all->panels, 1) : ek_max(size / panel, 1);
 }
 
+/* Whether a B in place, of one panel, is like a packed one: its rows have the panel's width. */
+static int is_panel(const ek_gemm_args *g, const ek_gemm_operands *types, const ek_panels *panels) {
+    return panels->panels == 1 && g->n == panels->width * types->vl && g->b_row == g->n;
+}
+
 void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_method *how,
                        int threads) {
     const ek_gemm_oriented o = ek_gemm_orient(args, how, &p->own);
@@ -51,7 +56,10 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     p->uses_amx = types->amx_rows && p->a.panels.width + (p->a.panels.wider > 0) >= types->amx_rows;
     p->a_one_panel =
         p->pack_a && types->pack_a_one_panel && g->a_row == 1 && g->m > 1 && !p->uses_amx;
-    p->pack_b = !g->b_packed && (o.pack_b || types->b_form(g) < 0);
+    p->pack_b =
+        !g->b_packed && (types->b_form(g) < 0 || (o.pack_b && !is_panel(g, types, &p->b.panels)));
+    if (!p->pack_a && !g->a_packed && shape.nv == 2 && shape.mr == types->whole_rows)
+        p->a.panels = ek_whole_panels_of(g->m, shape.mr);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
              g->b_row == 1 && g->b_col != 1;

@@ -18,8 +18,13 @@ from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods import rule
-from edgekit.host.compiler.costs.methods.gemm import far_bytes, strip_rows
-from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile, kinds_of, tile_costs_of
+from edgekit.host.compiler.costs.methods.gemm import strip_rows
+from edgekit.host.compiler.costs.methods.tile_cost import (
+    far_bytes,
+    in_order_tile,
+    kinds_of,
+    tile_costs_of,
+)
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board

@@ -217,7 +217,11 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
     [
         ("rpi4", GemmShape(32, 480, 49), 160, False),  # unaligned rows fill the lines of L1
         ("rk3566", GemmShape(48, 240, 64), 240, True),  # panels of its own tile
-        ("rk3566", GemmShape(48, 480, 64), 128, True),  # which are short if they are not all of k
+        ("rk3566", GemmShape(48, 480, 64), 480, True),  # which fill up to half of L1
+        ("rpi3", GemmShape(48, 1200, 64), 400, True),
+        ("rpi3", GemmShape(16, 432, 144), 224, True),  # L2 holds B and panels of half of it
+        ("rpi3", GemmShape(49, 512, 512), 512, True),  # also beyond L2, for many rows
+        ("rpi3", GemmShape(12, 512, 512), 128, True),  # but short strips for few
         ("rk3566", GemmShape(14, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets
         ("jetson-nano", GemmShape(64, 256, 256), 256, True),  # 1 KiB apart: too few sets
         ("rpi4", GemmShape(64, 1000, 16), 1000, False),  # a single panel is contiguous
@@ -321,7 +325,9 @@ def test_rows_of_b_that_share_cache_sets_are_packed():
         ("rpi3", GemmShape(16, 256, 1024), 1, True),
         ("rpi3", GemmShape(16, 256, 1024), 4, False),  # threads would wait for the one that packs
         ("rpi3", GemmShape(7, 384, 384), 1, True),  # beyond L2
-        ("rpi3", GemmShape(7, 96, 384), 1, False),  # one row of tiles
+        ("rpi3", GemmShape(7, 96, 384), 1, False),  # less than one row of tiles
+        ("rpi3", GemmShape(8, 256, 256), 1, True),
+        ("rpi3", GemmShape(64, 12, 49), 1, True),
         ("rpi3", GemmShape(500, 1600, 24), 1, True),
         ("rpi3", GemmShape(500, 1600, 7), 1, False),  # few columns
         ("rk3566", GemmShape(96, 576, 49), 1, True),  # rather than transposed

@@ -11,6 +11,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     FLAT_DEPTH,
     FLAT_ROWS,
     IN_ORDER_COLUMNS,
+    IN_ORDER_DEPTH,
     IN_ORDER_NARROW,
     IN_ORDER_ROWS,
     IN_ORDER_SUMS,
@@ -32,8 +33,10 @@ from edgekit.host.compiler.costs.methods.rule import (
 from edgekit.host.compiler.costs.methods.tile_cost import (
     copies_panels,
     depth_in_place,
+    depth_of_rows,
     in_order_tile,
     is_crowded,
+    is_far,
     may_be_transposed,
     parts,
     reads_rows,
@@ -42,7 +45,7 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     tile_cost,
 )
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.targets.board import BoardProfile, Caches, caches_of, last_cache
+from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
@@ -128,9 +131,9 @@ def analytic_method(
        thread), the first among equals. Candidates are the `Columns`, then, if a vector has more
        than one lane and n is small (`may_be_transposed`), the transposed ones, one line lower if
        that is a multiple of the vector length, and none that uses AMX. Instead of these, for floats
-       in an A in place and k >= 16, the `in_order_tile`: for n >= 32 if B was packed in advance, or
-       with one thread if B is beyond the last cache; and with one thread for n >= 8 if C has more
-       than 8 rows and 768 elements.
+       in an A in place and k >= 9, the `in_order_tile`: for n >= 32 if B was packed in advance, or
+       with one thread if B is beyond the last cache; and with one thread for n >= 8 if C has 8
+       rows and 768 elements.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
@@ -152,14 +155,15 @@ def analytic_method(
        are at most 320 deep. On a core with `pack_rows` whose panels in place had to be less than 64
        deep, strips are half a page wide and at most 128 deep, and pay from the size of L2 on if
        several row tiles use them, except on cores with an `in_order_tile`. The tile of cores in
-       order, which is then taken, always packs such strips, at most 128 deep, or 256 if that is all
-       of k, and mc x kc of A fill a sixteenth of L2. On others in order, tiles are one line wide
-       and, for a larger k, strips at most 96 deep, in 3/8 of L2 for up to 64 rows, else in half of
-       L3. If a core is slow at reading f32 panels from separate rows (`reads_rows`) and B is larger
-       than half of L2, panels are at most 128 deep; at most 32, the number of rows that the
-       prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is large and
-       A has enough rows (`copies_panels`), each panel is packed right before it is multiplied, and
-       fills 3/4 of L1: nc is one panel, or four for each of several threads.
+       order, which is then taken, always packs B: complete rows in panels of half of L1 if that
+       pays (`depth_of_rows`), else such strips, at most 128 deep, or 256 if that is all of k, and
+       mc x kc of A fill a sixteenth of L2. On others in order, tiles are one line wide and, for a
+       larger k, strips at most 96 deep, in 3/8 of L2 for up to 64 rows, else in half of L3. If a
+       core is slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than
+       half of L2, panels are at most 128 deep; at most 32, the number of rows that the prefetcher
+       follows, if at most 3 tiles share them and B is larger than L2. If B is large and A has
+       enough rows (`copies_panels`), each panel is packed right before it is multiplied, and fills
+       3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
        (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
@@ -219,10 +223,10 @@ def _may_be_in_order(
     board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed, threads: int
 ) -> bool:
     """True if the tile of cores in order is a candidate, where there is one."""
-    if packed == "a" or shape.k < K_STEP:
+    if packed == "a" or shape.k < IN_ORDER_DEPTH:
         return False
-    shared = shape.m > IN_ORDER_ROWS and shape.m * shape.n >= IN_ORDER_SUMS
-    far = shape.n >= IN_ORDER_COLUMNS and _is_far(board, shape, dtype)
+    shared = shape.m >= IN_ORDER_ROWS and shape.m * shape.n >= IN_ORDER_SUMS
+    far = shape.n >= IN_ORDER_COLUMNS and is_far(board, shape, dtype)
     if packed == "b":
         return shape.n >= IN_ORDER_COLUMNS
     return threads == 1 and (far or (shared and shape.n >= IN_ORDER_NARROW))
@@ -251,7 +255,10 @@ def method_of_tile(
     strips = not own and _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
     pack_b = own or strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
     flat = strips and board.in_order and k > STRIP_DEPTH
-    if own:
+    deep = depth_of_rows(board, shape) if own else 0
+    if deep:
+        depth = deep
+    elif own:
         depth = min(depth, ROWS_DEPTH if k > 2 * ROWS_DEPTH else 2 * ROWS_DEPTH)
     crowded = strips and is_crowded(board, nr, shape)
     if crowded:
@@ -261,16 +268,14 @@ def method_of_tile(
     if not pack_b and packed != "b" and shares_rows(board, mr, nr, shape):
         depth = min(depth, max(depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
-    mc = _equal_parts(m, caches.l2 // (16 if own else 2) // (kc * size), mr)
+    mc = _equal_parts(m, caches.l2 // (16 if own and not deep else 2) // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
-    if own:
-        nc = _equal_parts(n, max(caches.l2 // 4 // (kc * size), STRIP_COLUMNS), nr)
     if crowded:
         nc = _equal_parts(n, round_up(PAGE // 2 // size, nr), nr)
-    elif strips:
+    elif strips or (own and not deep):
         bytes_at_once = caches.l2 // 4
         if flat:
             bytes_at_once = caches.l2 * 3 // 8 if m <= FLAT_ROWS else caches.l3 // 2
@@ -309,7 +314,7 @@ def _packs_strips_of_floats(
     if dtype != "f32" or packed == "b" or threads > 1:
         return False
     several = shape.n > tile[1] and tile[1] % board.isa.vl == 0
-    if several and _is_far(board, shape, dtype) and shape.m >= strip_rows(board):
+    if several and is_far(board, shape, dtype) and shape.m >= strip_rows(board):
         return True
     near = shape.k * shape.n * BYTES[dtype] >= caches_of(board).l2 and shares_rows(
         board, *tile, shape
@@ -317,21 +322,11 @@ def _packs_strips_of_floats(
     return near and not in_order_tile(board, dtype) and is_crowded(board, tile[1], shape)
 
 
-def _is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
-    far = far_bytes(board)
-    return far > 0 and BYTES[dtype] * shape.n * shape.k >= far
-
-
 def strip_rows(board: BoardProfile) -> int:
     """Rows of A from which strips of a B beyond the last cache are packed."""
     all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= _STRIP_LANES
     most = _STRIP_ROWS if in_order_tile(board, "f32") is None else _OWN_STRIP_ROWS
     return 1 if all_pay else most
-
-
-def far_bytes(board: BoardProfile) -> int:
-    """Bytes from which B is beyond the last cache; 0: no limit was measured on such cores."""
-    return 0 if board.arch == "x86_64" else last_cache(board) * 15 // 16
 
 
 def _select_split(

@@ -26,9 +26,10 @@ UNALIGNED = 60  # bytes that an unaligned row occupies beyond its own, on averag
 STRIP_DEPTH = 320  # of kc if strips of a B beyond the last cache are packed
 FLAT_DEPTH, FLAT_ROWS = 96, 64  # of kc, and most rows, if cores in order read strips of deep ones
 # The tile that cores in order have their own code for: its rows, from how many columns it pays, and
-# from how many columns and elements of C packing B for it does
-IN_ORDER_ROWS, IN_ORDER_COLUMNS = 8, 32
-IN_ORDER_NARROW, IN_ORDER_SUMS = 8, 768
+# from which k, columns and elements of C packing B for it does; and rows from which complete rows
+# of a far B are packed
+IN_ORDER_ROWS, IN_ORDER_COLUMNS, IN_ORDER_DEPTH = 8, 32, 9
+IN_ORDER_NARROW, IN_ORDER_SUMS, IN_ORDER_WHOLE = 8, 768, 48
 MANY_PASSES = 6  # times `pack_rows` from which packing pays though L1 holds B
 FEW_TILES, STREAMS = 3, 32  # kc if no more than this many tiles share them
 PANELS_EACH = 4  # panels of B that a thread copies and multiplies between barriers

@@ -11,6 +11,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     FOLLOWED,
     GROUP,
     IN_ORDER_ROWS,
+    IN_ORDER_WHOLE,
     LEAST_DEPTH,
     LINE,
     LONG_VECTORS,
@@ -21,6 +22,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     REGISTER_ROWS,
     REGISTERS,
     ROWS_APART,
+    ROWS_DEPTH,
     SMALL_K,
     SMALL_K_ROWS,
     SUM_BYTES,
@@ -32,7 +34,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     WIDE_VECTORS,
 )
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.targets.board import BoardProfile, caches_of
+from edgekit.kb.targets.board import BoardProfile, caches_of, last_cache
 from edgekit.kb.targets.isa import BYTES, Tile, TileCosts, TileKind
 
 Kind = TileKind
@@ -297,6 +299,33 @@ def kind_of(
         return "transposed"
     most = board.isa.columns.vector_rows(dtype)
     return "amx" if most and parts(shape.m, parts(shape.m, mr)) > most else "normal"
+
+
+def far_bytes(board: BoardProfile) -> int:
+    """Bytes from which B is beyond the last cache; 0: no limit was measured on such cores."""
+    return 0 if board.arch == "x86_64" else last_cache(board) * 15 // 16
+
+
+def is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
+    far = far_bytes(board)
+    return far > 0 and BYTES[dtype] * shape.n * shape.k >= far
+
+
+def depth_of_rows(board: BoardProfile, shape: GemmShape) -> int:
+    """The k of panels if a core in order packs complete rows of B for k > 256; 0: it packs strips.
+
+    Panels fill up to half of L1: lower ones would read A and C more often. A B of up to 3/4 of L2
+    stays there beside panels of half its size. One beyond L2 must be shared by 48 rows, and packed
+    in one pass.
+    """
+    bytes_of_b, l2 = shape.k * shape.n * BYTES["f32"], caches_of(board).l2
+    half = board.l1d_bytes // 2 // (2 * board.isa.vl * BYTES["f32"])
+    if shape.k <= 2 * ROWS_DEPTH:
+        return 0
+    if 4 * bytes_of_b <= 3 * l2:
+        return min(half, l2 * 3 // 8 // (shape.n * BYTES["f32"]))
+    whole = shape.m >= IN_ORDER_WHOLE and shape.k <= half and is_far(board, shape, "f32")
+    return half if whole else 0
 
 
 def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
