@@ -230,7 +230,11 @@ def test_an_explanation_names_the_row_or_the_rule():
     library = GemmLibrary(*find_library())
     method, rule = library.lookup("f32", 128, 128, 128)
     assert (why.method, why.rule) == (method, rule)
-    assert "128 x 128" in why.reason or why.row is None or "does not apply" in why.reason
+    assert "128 x 128" in why.reason or why.row is None or "no method that applies" in why.reason
+    wide, narrow = np.ones((500, 1600), np.int8), np.ones((1600, 30), np.int8)
+    _, why = gemm(wide, narrow, 2, explain=True)
+    pinned = why.rule == "analytic" and why.row is not None
+    assert pinned == why.reason.endswith("is the nearest, and has no method that applies here")
     without = GemmLibrary(find_library()[0])
     assert without.row_shape("f32", 128, 128, 128) is None
 

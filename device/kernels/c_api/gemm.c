@@ -164,7 +164,8 @@ static void put_reason(ek_gemm_choice *to, int rule, int is_default) {
     else if (rule == EK_GEMM_EXACT)
         snprintf(to->reason, sizeof to->reason, "exact: %s, with the analytic method", row);
     else
-        snprintf(to->reason, sizeof to->reason, "%s is the nearest, and does not apply here", row);
+        snprintf(to->reason, sizeof to->reason,
+                 "%s is the nearest, and has no method that applies here", row);
     const int applies = to->has_row && (!is_default || rule == EK_GEMM_EXACT);
     snprintf(to->rule, sizeof to->rule, "%s", applies ? name : rules[EK_GEMM_ANALYTIC]);
 }

@@ -150,7 +150,9 @@ def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -
         return GemmExplanation("analytic", None, how, "no row shares the scale, m, n or k")
     of = f"the row of {row[0]} x {row[1]} . {row[1]} x {row[2]}"
     if rule == "analytic":
-        return GemmExplanation(rule, row, how, f"{of} is the nearest, and does not apply here")
+        return GemmExplanation(
+            rule, row, how, f"{of} is the nearest, and has no method that applies here"
+        )
     analytic = ", with the analytic method" if how == library.default(*shape) else ""
     return GemmExplanation(rule, row, how, f"{rule}: {of}{analytic}")
 
