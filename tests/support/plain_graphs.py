@@ -361,10 +361,8 @@ def layer_norm(rng: Rng, dtype: DType) -> Case:
     axes = pick(rng, (1, 1, 2))
     shape = [pick(rng, (1, 3, 7)), pick(rng, (1, 2, 5)), pick(rng, (1, 5, 16, 33, 64, 100, 300))]
     row = shape[3 - axes :]
-    terms = [
-        (None, constant(values), tensor(row, dtype))[pick(rng, (0, 1, 1, 2))]
-        for values in rng.standard_normal((2, *row))
-    ]
+    made = [(None, constant(v), tensor(row, dtype)) for v in rng.standard_normal((2, *row))]
+    terms = [choices[pick(rng, (0, 1, 1, 2))] for choices in made]
     return Case(ops.LayerNorm(axes, 10.0 ** -pick(rng, (1, 3, 5))), (tensor(shape, dtype), *terms))
 
 
