@@ -76,34 +76,33 @@ _MESSAGES = (
     (r"Option '(.*?)' requires an argument", "expected a value after {0}, found none"),
     (r"Option '(.*?)' does not take a value", "expected {0} without a value, found one"),
     (r"Invalid value for '(.*?)': '(.*)' is not one of (.*)", "{0}: expected {2}, found {1}"),
-    (r"Invalid value for '(.*?)': Input should be a valid integer.*", "{0}: expected an integer"),
-    (r"Invalid value for '(.*?)': Input should be a valid number.*", "{0}: expected a number"),
     (
-        r"Invalid value for '(.*?)': Input should be greater than or equal to (.*)",
-        "{0}: expected at least {1}",
+        r"Invalid value for '(.*?)': '(.*)' is not a valid int.*",
+        "{0}: expected an integer, found {1}",
     ),
     (
-        r"Invalid value for '(.*?)': Input should be less than or equal to (.*)",
-        "{0}: expected at most {1}",
+        r"Invalid value for '(.*?)': '(.*)' is not a valid float.*",
+        "{0}: expected a number, found {1}",
     ),
-    (r"Invalid value for '(.*?)': Input should be (.*)", "{0}: expected a value {1}"),
+    (
+        r"Invalid value for '(.*?)': (.*) is not in the range x>=(.*)",
+        "{0}: expected at least {2}, found {1}",
+    ),
+    (
+        r"Invalid value for '(.*?)': (.*) is not in the range (.*)<=x<=(.*)",
+        "{0}: expected {2} to {3}, found {1}",
+    ),
     (r"Invalid value for '(.*?)': (.*)", "{0}: {1}"),
 )
 
 
 def reworded(error: Any) -> str:
     """A message of typer as edgekit writes it: what was expected, what was found."""
-    message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+    message = one_line(error.format_message()).rstrip(".")
     for pattern, words in _MESSAGES:
         if found := re.fullmatch(pattern, message):
-            message = words.format(*found.groups())
-            break
-    invalid = error
-    while invalid is not None and not hasattr(invalid, "errors"):
-        invalid = invalid.__cause__ or invalid.__context__
-    if invalid is None or "found" in message:
-        return message
-    return f"{message}, found {one_line(str(invalid.errors()[0]['input']))}"
+            return words.format(*found.groups())
+    return message
 
 
 @functools.cache
