@@ -21,7 +21,7 @@ from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
 from tests.support.fetching import Fetching, fetching
 
-BOARDS = 6
+BOARDS = 4
 POLICY = Policy(1, Share(2, False), Share(1, False))
 
 
