@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
@@ -37,12 +35,9 @@ _WITHOUT_A_TEST |= {
 }  # fmt: skip
 
 
-@functools.cache
 def _cases_of_each():
     """For each operator, one test per set of attributes that it states: defaults matter, too.
-
-    Building all of them takes seconds, which every process that merely collects tests would spend.
-    """
+    Building all of them takes seconds."""
     found = {}
     for case in filter(is_claimed, all_cases()):
         kinds = operators_of(case)
@@ -52,22 +47,26 @@ def _cases_of_each():
     return {kind: [*cases.values()] for kind, cases in found.items()}
 
 
-_OWN = sorted(kind for kind in onnx_operators() if ":" not in kind and kind not in _WITHOUT_A_TEST)
-_OWN += [f"ai.onnx.ml:{kind}" for kind in ("ArrayFeatureExtractor", "Binarizer", "TreeEnsemble")]
+_OWN = {kind for kind in onnx_operators() if ":" not in kind and kind not in _WITHOUT_A_TEST}
+_OWN |= {f"ai.onnx.ml:{kind}" for kind in ("ArrayFeatureExtractor", "Binarizer", "TreeEnsemble")}
 
 
-@pytest.mark.parametrize("kind", _OWN)
-def test_an_operator_is_what_onnx_says(kind, tmp_path):
-    for case in _cases_of_each()[kind]:
-        graph, inputs = graph_of(case, tmp_path)
-        for each in (graph, run_passes(graph)[0]):
-            assert disagreement(case, evaluate(each, inputs).outputs) is None, case.name
+@pytest.mark.slow
+def test_operators_are_what_onnx_says(tmp_path):
+    """One test, so that one process builds the cases."""
+    cases = _cases_of_each()
+    assert cases.keys() == _OWN
+    for case in (case for kind in sorted(cases) for case in cases[kind]):
+        try:
+            graph, inputs = graph_of(case, tmp_path)
+            for each in (graph, run_passes(graph)[0]):
+                assert disagreement(case, evaluate(each, inputs).outputs) is None
+        except Exception as error:
+            error.add_note(case.name)
+            raise
 
 
-def test_nothing_that_has_a_test_is_left_out():
-    assert _cases_of_each().keys() == set(_OWN)
-
-
+@pytest.mark.slow
 def test_the_long_suite_judges_tests_whose_results_are_not_random(capsys):
     assert onnx_nodes.main(["--references", "--only", "test_training_dropout"]) == 0
     assert (result_line(capsys.readouterr().out) or "").startswith("2 tests of all operators: 2 ")
