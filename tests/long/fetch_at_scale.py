@@ -40,8 +40,8 @@ from tests.support.tiny_bundles import tiny_artifact, tiny_bundle, with_weights
 
 Weights = npt.NDArray[np.int8]
 
-_FAST, _SLOW = 1 << 40, 16_000_000  # bits per second
-_WEIGHTS = 1 << 20  # bytes, of releases that differ in them
+_FAST, _SLOW = 1 << 40, 4_000_000  # bits per second
+_WEIGHTS = 1 << 18  # bytes, of releases that differ in them; deltas take most of the time
 _AT_ONCE = 16
 _FEW = 6
 _MOST_SERVER_SECONDS = 180.0  # of CPU, for 1,000 boards
@@ -164,6 +164,13 @@ class _Fleet:
                     os._exit(0)
                 self.polls[pid] = board
 
+    def poll_all(self) -> float:
+        """Lets every board poll to the end; returns how many seconds that took."""
+        begin = time.monotonic()
+        self.start_polls()
+        self.reap(wait=True)
+        return time.monotonic() - begin
+
     def reap(self, wait: bool = False) -> None:
         for pid in list(self.polls):
             if os.waitpid(pid, 0 if wait else os.WNOHANG)[0]:
@@ -220,22 +227,23 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
     saved: dict[tuple[str, str], int] = {}  # bytes by board and rollout
     known: list[str] = []
     problems: list[str] = []
+    usual = 0.0  # seconds of a poll, which depend on what else the machine does
     with running_fleet(place, chance) as fleet:
         while fleet.kills < kills:
             weights = _retrained(weights, chance)
             bundle = sign_bundle(with_weights(tiny, weights.tobytes(), len(known)), owner)
             known.append(bundle.manifest.id)
             place.offer(bundle, f"rollout-{len(known)}")
+            usual = usual or fleet.poll_all()
             for _ in range(chance.randrange(3, 12)):
                 fleet.start_polls()
-                time.sleep(chance.uniform(0, 0.6))
+                time.sleep(chance.uniform(0, usual))
                 fleet.kill()
                 problems += fleet.torn(known)
                 saved |= _saved(place)
         ends = time.monotonic() + _LAST_SECONDS
         while time.monotonic() < ends:
-            fleet.start_polls()
-            fleet.reap(wait=True)
+            fleet.poll_all()
             if not (late := [b for b in place.boards if b.store.links().current != known[-1]]):
                 break
         problems += fleet.torn(known)
