@@ -39,7 +39,7 @@ def environment(
     with locked(folder.with_suffix(".lock")):
         if not (folder / "ready").is_file() or not python.exists():
             if _OFF in os.environ:
-                raise InputError(f"not installed, and {_OFF} is set")
+                raise InputError(f"not installed, and {_OFF} is set; unset it to fetch it")
             tell(f"fetching {name}, once")
             shutil.rmtree(folder, ignore_errors=True)
             _run([base, "-m", "venv", str(folder)], "a virtual environment")

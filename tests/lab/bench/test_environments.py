@@ -61,7 +61,7 @@ def test_an_engine_that_cannot_be_had_says_why(shown):
 
 def test_nothing_is_fetched_where_that_is_forbidden(shown, monkeypatch):
     monkeypatch.setenv("EDGEKIT_NO_FETCH", "1")
-    with pytest.raises(InputError, match="not installed, and EDGEKIT_NO_FETCH is set"):
+    with pytest.raises(InputError, match="not installed, and EDGEKIT_NO_FETCH is set; unset it"):
         interpreter("toy", MODEL, shown.append, TOY)
     assert not shown
 
