@@ -45,7 +45,6 @@ WINOGRAD_BYTES = 8192  # of tiles that are multiplied at once, at each of 36 poi
 WINOGRAD_FAR_BYTES = 262144  # of weights that several groups of tiles share, panel by panel
 WINOGRAD_FLOAT_CHANNELS = 128  # products that are summed in f32 before these sums are added
 WINOGRAD_HALF_CHANNELS = 32  # the same in f16
-WINOGRAD_SUM_BITS = 25  # of a sum of products of bytes, besides its sign
 CHAIN_BYTES = 196608  # of the rows between the members
 DWCONV_CHW_SCRATCH = 8192  # floats for a band's input rows, including padding; there are two
 DWCONV_CHW_DIRECT_ROWS = 6  # output rows computed at once

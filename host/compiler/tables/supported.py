@@ -95,7 +95,9 @@ def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
         columns = sums_at_once(isa, is_float)
         blocks = (1, DEPTHWISE_BLOCKS) if how.precision == "f32" and isa.lanes else (1,)
         return [Tile(_ROWS_OF_DEPTHWISE, n * columns) for n in blocks]
-    heights = isa.columns.of("f32" if is_float else how.precision)
+    # Transformed bytes have 16 bits, whose tiles are those of floats.
+    wide = is_float or how.family == "winograd"
+    heights = isa.columns.of("f32" if wide else how.precision)
     tiles = [Tile(height, nv * isa.vl) for nv, height in enumerate(heights, 1)]
     if isa.lanes and not is_float and len(heights) < ROW_OF_BYTES.nv:
         tiles.append(Tile(ROW_OF_BYTES.mr, ROW_OF_BYTES.nv * isa.vl))

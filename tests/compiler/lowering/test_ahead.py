@@ -94,7 +94,13 @@ def test_one_thread_reads_the_weights_where_all_together_are_slower(board, threa
 
 @pytest.mark.parametrize(
     ("board", "bits", "alone"),
-    [("rpi3", 4, True), ("rpi3", 2, False), ("rk3566", 4, False), ("rpi4", 2, True)],
+    [
+        ("rpi3", 4, True),
+        ("rpi3", 2, False),
+        ("rk3566", 4, True),
+        ("rk3566", 2, False),
+        ("rpi4", 2, True),
+    ],
 )
 def test_one_core_in_order_reads_weights_that_it_unpacks_fast_enough(board, bits, alone):
     """Four threads of an A53 took 1.3 times as long with 4 bits, but 0.7 with 2."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.device.runtime.kernel_facts import WINOGRAD_SUM_BITS
 from edgekit.host.compiler.costs.methods.winograd import GROUP, transformed
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.quantization import zero_point_of
@@ -20,6 +19,7 @@ from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
 
 _LARGEST = 128  # absolute value of a signed byte
+_SUM_BITS = 25  # of a result besides its sign: 24 * 24 times it, modulo 2^32, determines so many
 _CHANNELS = 64  # whose weights are transformed together
 
 
@@ -28,7 +28,7 @@ def is_exact(weights: Array) -> bool:
     transformed weights fit the kernel's integers."""
     sizes = np.abs(weights.astype(np.int64))
     fits = sizes.max(initial=0) * WHOLE_GAIN <= np.iinfo(np.int16).max
-    return bool(fits and _LARGEST * sizes.sum(axis=1).max(initial=0) < 1 << WINOGRAD_SUM_BITS)
+    return bool(fits and _LARGEST * sizes.sum(axis=1).max(initial=0) < 1 << _SUM_BITS)
 
 
 def _points(weights: Array) -> Array:
