@@ -9,13 +9,6 @@
 #ifndef W_ZERO
 #define W_ZERO 0
 #endif
-#ifdef PITCHED
-#define X_PITCH(a) ((a)->x_pitch)
-#define PITCH(a) ((a)->pitch)
-#else
-#define X_PITCH(a) ((long)(a)->win.c)
-#define PITCH(a) ((long)(a)->win.c)
-#endif
 #include "dwconv_values.h"
 
 /* First channel of the block after the one at c. The last of several blocks overlaps its
@@ -240,29 +233,8 @@ EK_INLINE void rows_at(const int rows, const int full, const ek_dwconv_args *a, 
     finish_rows(a, y, (long)rows * ow);
 }
 
-/* Task: one group of ROWS output rows. */
-void NAME(const void *args, long begin, long end) {
-    const ek_dwconv_args *a = args;
-    const ek_window *g = &a->win;
-    const long groups = (g->oh + ROWS - 1) / ROWS;
-    for (long t = begin; t < end; t++) {
-        const TX *image = (const TX *)a->x + t / groups * g->h * g->w * X_PITCH(a);
-        long oy = t % groups * ROWS;
-        const long until = ek_min(oy + ROWS, g->oh);
-        const int full = BLOCK == 1 || g->c >= BLOCK;
-        TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * PITCH(a);
-        if (full && until - oy == ROWS) {
-            rows_at(ROWS, 1, a, image, oy, y);
-            continue;
-        }
-        for (; oy < until; oy++, y += g->ow * PITCH(a)) {
-            if (full)
-                rows_at(1, 1, a, image, oy, y);
-            else
-                rows_at(1, 0, a, image, oy, y);
-        }
-    }
-}
+#define HAS_BLOCK(g) (BLOCK == 1 || (g)->c >= BLOCK)
+#include "dwconv_rows.h"
 #else
 
 #define PIXELS 2

@@ -7,13 +7,6 @@
  * dwconv.c, and those of dwconv_values.h. Channels are a multiple of BLOCK, and at least CHANNELS.
  */
 #include "dwconv.h"
-#ifdef PITCHED
-#define X_PITCH(a) ((a)->x_pitch)
-#define PITCH(a) ((a)->pitch)
-#else
-#define X_PITCH(a) ((long)(a)->win.c)
-#define PITCH(a) ((long)(a)->win.c)
-#endif
 #include "dwconv_values.h"
 
 #define GROUP EK_DEPTHWISE_BLOCKS
@@ -124,27 +117,14 @@ EK_INLINE void strip_at(const int rows, const ek_dwconv_args *a, const TX *image
 
 /* `rows` output rows from row oy on, tiled by strips of columns: each strip computes all channels
  * while its input lines are in L1. */
-EK_INLINE void rows_at(const int rows, const ek_dwconv_args *a, const TX *image, long oy, TX *y) {
+EK_INLINE void rows_at(const int rows, const int full, const ek_dwconv_args *a, const TX *image,
+                       long oy, TX *y) {
+    (void)full;
     const long ow = a->win.ow, strip = (long)a->strip * TW;
     for (long from = 0; from < ow; from += strip)
         strip_at(rows, a, image, oy, y, from, ek_min(from + strip, ow));
     finish_rows(a, y, (long)rows * ow);
 }
 
-/* Task: one group of ROWS output rows. */
-void NAME(const void *args, long begin, long end) {
-    const ek_dwconv_args *a = args;
-    const ek_window *g = &a->win;
-    const long groups = (g->oh + ROWS - 1) / ROWS;
-    for (long t = begin; t < end; t++) {
-        const TX *image = (const TX *)a->x + t / groups * g->h * g->w * X_PITCH(a);
-        long oy = t % groups * ROWS;
-        const long until = ek_min(oy + ROWS, g->oh);
-        TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * PITCH(a);
-        if (until - oy == ROWS)
-            rows_at(ROWS, a, image, oy, y);
-        else
-            for (; oy < until; oy++, y += g->ow * PITCH(a))
-                rows_at(1, a, image, oy, y);
-    }
-}
+#define HAS_BLOCK(g) 1
+#include "dwconv_rows.h"

@@ -1,13 +1,22 @@
 /* Element types of depthwise convolutions, f32 or 8-bit: BLOCK channels per accumulator vector, and
  * how inputs, weights and outputs are loaded and stored.
  *
- * Include after dwconv.h, with TX (plus FLOAT_X for floats, and the parameters of epilogue.h). For
- * 8-bit types: LOOK_UP (look_up_rows.h); RIGHT_ONLY: all channels meet the preconditions of
- * vi_requantize_right; NO_SHIFT: factors have no shift; SHORT: the preconditions of
- * vi_short_quantized8 hold, too; W_ZERO: the weights' zero point has not been subtracted yet;
- * BYTES: multiply bytes, which requires signed x and no weight of -128. */
+ * Include after dwconv.h, with PITCHED (pixels are x_pitch and pitch apart) or not, TX (plus
+ * FLOAT_X for floats, and the parameters of epilogue.h). For 8-bit types: LOOK_UP (look_up_rows.h);
+ * RIGHT_ONLY: all channels meet the preconditions of vi_requantize_right; NO_SHIFT: factors have no
+ * shift; SHORT: the preconditions of vi_short_quantized8 hold, too; W_ZERO: the weights' zero point
+ * has not been subtracted yet; BYTES: multiply bytes, which requires signed x and no weight of
+ * -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
+
+#ifdef PITCHED
+#define X_PITCH(a) ((a)->x_pitch)
+#define PITCH(a) ((a)->pitch)
+#else
+#define X_PITCH(a) ((long)(a)->win.c)
+#define PITCH(a) ((long)(a)->win.c)
+#endif
 
 #ifdef FLOAT_X
 #include "epilogue.h"
