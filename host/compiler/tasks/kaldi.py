@@ -1,7 +1,9 @@
 """Models that take Kaldi's features of sound: what their metadata, or files next to them, say.
 
 Speakers' vectors of WeSpeaker and 3D-Speaker, speech of SenseVoice and Zipformer with CTC as
-sherpa-onnx exports them, and classes of sounds by the Audio Spectrogram Transformer.
+sherpa-onnx exports them, and classes of sounds by the Audio Spectrogram Transformer. Speakers'
+features are those of wespeaker/bin/infer_onnx.py (WeSpeaker) and speakerlab/process/processor.py
+(3D-Speaker).
 """
 
 from __future__ import annotations
