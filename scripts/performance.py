@@ -14,9 +14,10 @@ other engines run the 8-bit files that edgekit's `quantize` writes (.onnx and .t
 outputs close to those of the reference of these files; an engine that is faster in floats counts in
 floats. Every result is cached immediately,
 so an interrupted run, by --seconds too, can be resumed; several may run at once on different
-boards. Other engines' times come from docs/results/engines.csv where neither the model, the engine
-driver, the core's model nor the emulator's plugin has changed. Prints the rows of the file. --kept
-runs nothing and prints the cached results; --write puts the rows into the files.
+boards. Times come from docs/results/engines.csv where neither the core's model, the emulator's
+plugin nor the model with the engine driver has changed; for ours, the compiled library. Prints the
+rows of the file. --kept runs nothing and prints the cached results; --write puts the rows into the
+files.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.device.version import VERSION
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
@@ -53,24 +54,24 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 Tell = Callable[[str], None]
 Allowed = Precision | Literal["int8"]
 
-_DIGITS = 16  # of a key, in engines.csv
+_NAME = "edgekit"
+_DIGITS = 16  # of a key
 
 
 @dataclass(frozen=True)
 class BoardRow:
     """The results for a model on a board: `ours` is None until estimated, and `failure` is the
     reason if that failed. `allowed`: f32, auto, which allows half precision, or int8, which asks
-    for the 8-bit forms of a float network (int8_forms.py). `error` is the largest of our outputs,
-    as in PeerEstimate. The keys identify the inputs that the results depend on."""
+    for the 8-bit forms of a float network (int8_forms.py). The keys identify the inputs that the
+    results depend on."""
 
     model: str
     board: str
     threads: int
     allowed: Allowed = "auto"
-    ours: ModelEstimate | None = None
+    ours: PeerEstimate | None = None
     failure: str = ""
     ours_key: str = ""
-    error: float = 0.0
     peers: dict[str, PeerEstimate] = field(default_factory=dict)
     peers_key: str = ""
 
@@ -81,7 +82,7 @@ class BoardRow:
 
     def ratios(self) -> dict[str, float]:
         """Each engine's time over ours, for those that ran: above 1, ours is faster."""
-        ms = self.ours.total_ms if self.ours else 0.0
+        ms = self.ours.milliseconds if self.ours else 0.0
         times = {name: p.milliseconds for name, p in self.peers.items()}
         return {name: theirs / ms for name, theirs in times.items() if theirs and ms}
 
@@ -101,16 +102,17 @@ class BoardRow:
             "threads": str(self.threads),
             "allowed": self.allowed,
             "model": self.model,
-            "type": self.ours.kind,
-            "precision": _precision_of(self.ours),
-            "edgekit_ms": f"{self.ours.total_ms:.3g}",
+            "type": "int8" if self.ours.precision == "int8" else "float",
+            "precision": self.ours.precision,
+            "edgekit_ms": f"{self.ours.milliseconds:.3g}",
             **engines,
             "in_half": " ".join(name for name, peer in ran.items() if peer.precision == "f16"),
             "fastest_ratio": "" if self.best is None else f"{self.best:.2f}",
         }
 
     def engine_records(self) -> list[dict[str, str]]:
-        """The rows of docs/results/engines.csv: the engines that ran."""
+        """The rows of docs/results/engines.csv: ours and the engines that ran."""
+        ours = [(self.ours, self.ours_key)] if self.ours else []
         return [
             {
                 "board": self.board,
@@ -123,9 +125,9 @@ class BoardRow:
                 "ms": f"{each.milliseconds:.5g}",
                 "error": f"{each.error:.3g}",
                 "missing": each.missing,
-                "inputs": self.peers_key[:_DIGITS],
+                "inputs": key,
             }
-            for each in self.peers.values()
+            for each, key in (*ours, *((peer, self.peers_key) for peer in self.peers.values()))
             if each.version
         ]
 
@@ -258,25 +260,31 @@ def _less_allowed(place: BoardSetup) -> tuple[BoardSetup | None, str]:
 def take_recorded(
     model: Path, place: BoardSetup, records: Iterable[Mapping[str, str]], steps: Steps = _STEPS
 ) -> None:
-    """Stores results of other engines from docs/results/engines.csv, from whichever machine they
-    are, unless what they depend on has changed."""
+    """Stores the results in docs/results/engines.csv, from whichever machine they are: other
+    engines' unless what they depend on has changed, and ours, which `ask_ours` compares."""
     forms = _forms_of(model, place, steps)
     key = _peers_key(forms, place, steps, _bound_of(model, forms, place, steps))
-    row = kept_row(model, place)
-    found = {
-        each["engine"]: PeerEstimate(
-            each["engine"],
-            each["version"],
-            each["missing"],
-            milliseconds=float(each["ms"]),
-            precision=each["precision"],
-            error=float(each["error"]),
-        )
-        for each in records
-        if each["inputs"] == key[:_DIGITS]
-    }
-    if found and row.peers_key != key:
-        _save_row(model, place, replace(_empty_row(model, place, key), peers=found))
+    if kept_row(model, place).peers_key == key:
+        return
+    row = _empty_row(model, place, key)
+    for each in records:
+        if each["engine"] == _NAME:
+            row = replace(row, ours=_recorded(each), ours_key=each["inputs"])
+        elif each["inputs"] == key:
+            row = replace(row, peers={**row.peers, each["engine"]: _recorded(each)})
+    if row.peers:
+        _save_row(model, place, row)
+
+
+def _recorded(record: Mapping[str, str]) -> PeerEstimate:
+    return PeerEstimate(
+        record["engine"],
+        record["version"],
+        record["missing"],
+        milliseconds=float(record["ms"]),
+        precision=record["precision"],
+        error=float(record["error"]),
+    )
 
 
 def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
@@ -302,14 +310,15 @@ def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
             shipped = (
                 hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS)
             )
-            key = _hash_parts(*shipped, _environment_digest(place, steps), *_limit(bound))
+            key = _key(*shipped, _environment_digest(place, steps), *_limit(bound))
             if row.ours_key == key and (row.ours is not None or row.failure):
                 return row
             ours, error = steps.ours(file, bundle, place)
             if error <= bound or not _computes_half(ours):
                 break
-        why = why_wrong(error, _precision_of(ours), bound)
-        row = replace(row, ours=None if why else ours, ours_key=key, error=error, failure=why)
+        found = PeerEstimate(_NAME, VERSION, "", None, ours.total_ms, _precision_of(ours), error)
+        why = why_wrong(error, found.precision, bound)
+        row = replace(row, ours=None if why else found, ours_key=key, failure=why)
     except EdgekitError as failure:
         row = replace(row, ours=None, ours_key="", failure=str(failure))
     _save_row(model, place, row)
@@ -335,7 +344,7 @@ def _limit(bound: float) -> tuple[str, ...]:
 def _peers_key(forms: Mapping[str, Path], place: BoardSetup, steps: Steps, bound: float) -> str:
     driver = hashlib.sha256(driver_content()).hexdigest()
     models = map(model_hash, forms.values())
-    return _hash_parts(*models, driver, _environment_digest(place, steps), *_limit(bound))
+    return _key(*models, driver, _environment_digest(place, steps), *_limit(bound))
 
 
 def _environment_digest(place: BoardSetup, steps: Steps) -> str:
@@ -343,6 +352,10 @@ def _environment_digest(place: BoardSetup, steps: Steps) -> str:
     target = place.target
     about = (core_text(target.core), target.cpu, str(place.threads))
     return _hash_parts(*about, steps.plugin())
+
+
+def _key(*parts: str) -> str:
+    return _hash_parts(*parts)[:_DIGITS]
 
 
 def _hash_parts(*parts: str) -> str:

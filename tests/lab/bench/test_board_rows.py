@@ -95,9 +95,12 @@ def test_answers_that_are_kept_are_not_asked_for_again(asked, model):
         ("ek_s8_conv_lines1_4x4_narrow_half_neon", "int8", "int8"),  # half a step along k
     ],
 )
-def test_only_kernels_that_compute_in_half_precision_make_a_row_half(kernel, kind, precision):
+def test_only_kernels_that_compute_in_half_precision_make_a_row_half(
+    asked, model, kernel, kind, precision
+):
     made = replace(computed_by(kernel), kind=kind)
-    assert BoardRow("m", "rpi3", 1, ours=made).record()["precision"] == precision
+    row = ask_ours(model, _PLACE, replace(asked.steps, ours=lambda *_: (made, 0.0)))
+    assert row.record()["precision"] == precision
 
 
 @pytest.mark.parametrize(("error", "precisions"), [(0.01, ["auto"]), (0.03, ["auto", "f32"])])
@@ -180,7 +183,21 @@ def test_times_of_engines_from_another_machine_are_not_asked_for(
     row = ask_peers(model, _PLACE, str, asked.steps)
     assert asked.names == ["litert"]
     assert row.engine_records() == [*records[1:], records[0]]
-    assert replace(row, ours=ours(1)).best == 2.0
+
+
+def test_our_time_from_another_machine_counts_while_the_library_is_the_same(
+    asked, model, tmp_path, monkeypatch
+):
+    ask_peers(model, _PLACE, str, asked.steps)
+    row = ask_ours(model, _PLACE, asked.steps)
+    asked.names.clear()
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    take_recorded(model, _PLACE, row.engine_records(), asked.steps)
+    assert ask_ours(model, _PLACE, asked.steps).record() == row.record()
+    assert asked.names == []
+    asked.files["model.so"] = b"second"
+    ask_ours(model, _PLACE, asked.steps)
+    assert asked.names == ["edgekit"]
 
 
 def test_recorded_times_of_another_model_do_not_count(asked, model, tmp_path, monkeypatch):
@@ -231,7 +248,8 @@ def test_a_model_that_does_not_compile_says_why(asked, model):
 def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
     found = peers(litert=4, mnn=0.5)
     found["mnn"] = replace(found["mnn"], precision="f16")
-    record = BoardRow("b", "rpi4", 4, ours=ours(1, "int8"), peers=found).record()
+    quantized = PeerEstimate("edgekit", "1", milliseconds=1.0, precision="int8")
+    record = BoardRow("b", "rpi4", 4, ours=quantized, peers=found).record()
     assert record == {
         "board": "rpi4",
         "threads": "4",
