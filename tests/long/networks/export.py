@@ -69,13 +69,18 @@ def built(network: Network) -> tuple[nn.Module, tuple[Tensor, ...]]:
         for part in module.modules()
         if isinstance(part, nn.modules.batchnorm._BatchNorm)
     ]
+    if not hooks:
+        return module, inputs
+    # Statistics in doubles become the same floats on every machine.
+    module.double()
+    exact = [x.double() if x.is_floating_point() else x for x in inputs]
     with torch.no_grad():
-        module(*inputs)
+        module(*exact)
         with suppress(RuntimeError):  # layers before the first that needs a batch of one
-            module(*(_varied(x) if x.ndim == 4 and len(inputs) == 1 else x for x in inputs))
+            module(*(_varied(x) if x.ndim == 4 and len(exact) == 1 else x for x in exact))
     for hook in hooks:
         hook.remove()
-    return module, inputs
+    return module.float(), inputs
 
 
 def _varied(image: Tensor) -> Tensor:
