@@ -169,10 +169,11 @@ def add(
 ) -> None:
     """Add a real board to the inventory, and pin its host key."""
     from edgekit.host.cli.output import emit
-    from edgekit.host.deploy.inventory import add_board, check_board, check_place
+    from edgekit.host.deploy.inventory import add_board, check_board, check_name, check_place
     from edgekit.host.fleet.address import parse_address
 
     file = inventory_file(everywhere)
+    check_name(name, file)
     entry = _find_or_create_entry(name, profile)
     entry = replace(entry, threads=threads or entry.threads, cluster=cluster or entry.cluster)
     entry = replace(entry, folder=folder or entry.folder)

@@ -75,7 +75,10 @@ _MESSAGES = (
     (r"Missing (?:argument|option) '(.*?)'.*", "expected {0}, found none"),
     (r"Option '(.*?)' requires an argument", "expected a value after {0}, found none"),
     (r"Option '(.*?)' does not take a value", "expected {0} without a value, found one"),
-    (r"Invalid value for '(.*?)': '(.*)' is not one of (.*)", "{0}: expected {2}, found {1}"),
+    (
+        r"Invalid value for '(.*?)': '(.*)' is not one of (.*)",
+        "{0}: expected one of {2}, found {1}",
+    ),
     (
         r"Invalid value for '(.*?)': '(.*)' is not a valid int.*",
         "{0}: expected an integer, found {1}",

@@ -65,6 +65,7 @@ Threads = Annotated[
         "--threads",
         metavar="N",
         min=1,
+        max=256,
         show_default=False,
         help="Threads to run on (default: the inventory's, else chosen by cost).",
     ),

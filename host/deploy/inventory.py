@@ -209,8 +209,11 @@ def remove_board(name: str, file: Path) -> None:
     document = _load_document(file)
     tables: Any = document.get("boards", {})
     if name not in tables:
-        known = ", ".join(sorted(tables)) or "none"
-        raise InputError(f"{file}: expected a board to remove ({known}), found '{name}'")
+        known = ", ".join(sorted(tables)) or "it has none"
+        raise InputError(
+            f"{file}: expected one of its boards ({known}), found '{name}'; list all: "
+            "edgekit boards"
+        )
     del tables[name]
     if not tables:
         del document["boards"]
@@ -230,6 +233,14 @@ def _load_tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]
                 absolute = found[name][1] | absolute
             found[name] = (file, absolute)
     return found
+
+
+def check_name(name: str, file: Path) -> None:
+    """InputError if `file` may not have a board of that name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
+        )
 
 
 def check_board(entry: BoardEntry, file: Path) -> None:
@@ -304,10 +315,7 @@ def _resolve_paths(file: Path, table: dict[str, Any]) -> dict[str, Any]:
 
 def _parse_entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     """Parses a board's table; InputError names the first invalid key."""
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
-        )
+    check_name(name, file)
     at = f"boards.{name}"
     known = [each.name for each in fields(BoardEntry) if each.name != "name"]
     for key in table:

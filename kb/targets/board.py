@@ -209,10 +209,7 @@ def _read_profile(name: str, folder: Path) -> dict[str, Any]:
                 f"board profile '{name}': expected letters, digits and - in its name, found others"
             )
         near = nearest(name, folder=folder)
-        known = ", ".join(board_names(folder))
-        raise UnknownBoardError(
-            f"expected a board profile, found '{name}'{near}, which is none of {known}"
-        )
+        raise UnknownBoardError(f"expected a board profile, found '{name}'{near}")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

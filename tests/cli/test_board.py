@@ -67,6 +67,12 @@ def test_this_machine_keeps_its_name(edgekit: Any) -> None:
     assert "found 'local'" in done.complaint
 
 
+def test_a_wrong_name_is_refused_before_the_board_is_asked(edgekit: Any) -> None:
+    done = edgekit("board", "add", "x/y", "--host", "127.0.0.1:1")
+    assert done.code == 2
+    assert "expected a board's name of letters" in done.complaint and "asking" not in done.err
+
+
 def test_add_of_a_board_that_does_not_answer(edgekit: Any, home: Path) -> None:
     done = edgekit("board", "add", "b", "--profile", "a57", "--host", "127.0.0.1:1", "--yes")
     assert done.code == 3

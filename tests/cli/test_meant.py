@@ -73,10 +73,14 @@ def test_unlike_words_get_no_suggestion(edgekit: Any, line: str) -> None:
         ("board add", "expected NAME, found none"),
         ("deploy m.onnx --board", "expected a value after --board, found none"),
         ("deploy m.onnx --threads x", "--threads: expected an integer, found x"),
-        ("deploy m.onnx --threads 0", "--threads: expected at least 1, found 0"),
+        ("deploy m.onnx --threads 257", "--threads: expected 1 to 256, found 257"),
+        ("compile m.onnx --threads 0", "--threads: expected at least 1, found 0"),
         ("profile server run --port 0", "--port: expected 1 to 65535, found 0"),
         ("estimate m.onnx --timeout x", "--timeout: expected a number, found x"),
-        ("compile m.onnx --precision f17", "--precision: expected 'f32', 'f16', 'auto', found f17"),
+        (
+            "compile m.onnx --precision f17",
+            "--precision: expected one of 'f32', 'f16', 'auto', found f17",
+        ),
     ],
 )
 def test_errors_of_the_command_line_say_expected_and_found(

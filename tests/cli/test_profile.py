@@ -61,7 +61,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
         (("list", "--days", "5"), "expected --forget with --days, found none"),
         (("list", "--limit", "5"), "expected SQL with --limit, found none"),
         (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
-        (("pull", "--sampling", "maybe"), "expected 'on', 'off', 'explore', found maybe"),
+        (("pull", "--sampling", "maybe"), "expected one of 'on', 'off', 'explore', found maybe"),
         (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
         (("server", "enroll", "local"), "--server HOST with the address"),
         (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),

@@ -256,7 +256,7 @@ def test_remove_what_is_not_there(project: Path) -> None:
     file = write(project, COMMENTED)
     with pytest.raises(InputError, match=r"\(gate, other\), found 'none'"):
         remove_board("none", file)
-    with pytest.raises(InputError, match=r"\(none\), found 'x'"):
+    with pytest.raises(InputError, match=r"\(it has none\), found 'x'"):
         remove_board("x", user_file())
 
 

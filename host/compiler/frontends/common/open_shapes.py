@@ -213,7 +213,8 @@ def _check_names(names: Sequence[str], given: Shapes) -> None:
         if name not in names:
             listed = ", ".join(_printable_name(n) for n in names[:_LISTED])
             raise InputError(
-                f"--input-shape: expected one of the inputs {listed}, found {_printable_name(name)}"
+                f"--input-shape: expected an input of the model ({listed}), found "
+                f"{_printable_name(name)}"
             )
 
 

@@ -149,8 +149,8 @@ def corruption(what: str) -> Iterator[None]:
         yield
     except _CORRUPT as error:
         raise InputError(
-            f"expected {what} within the file, found an offset or length outside of it "
-            f"({type(error).__name__}): the file is truncated or corrupt; fetch it again"
+            f"expected {what} within the file, found an offset or length outside of it; the file "
+            "is truncated or corrupt: fetch it again"
         ) from error
 
 
