@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from edgekit.device.runtime.agent.task import CLASSIFY, CROP, LINEAR, STRETCH, TaskSpec
@@ -13,7 +12,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import MMPRETRAIN
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel
-from edgekit.host.compiler.tasks.prepared import Prepared
+from edgekit.host.compiler.tasks.prepared import Prepared, with_note, without_task
 from edgekit.host.compiler.tasks.shares import as_shares, both_shares, is_vector
 
 _IMAGENET = (1000, 1001)  # classes, without and with a background
@@ -64,7 +63,7 @@ def classifier(model: KnownModel) -> Prepared | None:
     if not (proposed or other or what):
         return Prepared(graph, spec, source)
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+    return Prepared(with_note(graph, note), spec, source)
 
 
 def _pixels(
@@ -102,7 +101,7 @@ def _one_of_two(model: KnownModel) -> Prepared | None:
     source = model.source(labels, f"because '{share.name}' is the share of the second of 2 classes")
     source += f", {whose}" if whose else ""
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+    return Prepared(with_note(graph, note), spec, source)
 
 
 def _is_gray_face(ends: Ends) -> bool:
@@ -117,7 +116,7 @@ def _without_classes(model: KnownModel) -> Prepared:
         "them from 0 to 1, with --mean 127.5 --scale 127.5 from -1 to 1"
     )
     graph = model.ends.graph
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def class_count(shape: Sequence[int]) -> int:

@@ -45,7 +45,7 @@ from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.log_mel import log_mel
 from edgekit.host.compiler.tasks.merged_decoder import decoder_of, next_token_of
 from edgekit.host.compiler.tasks.page import page_variants
-from edgekit.host.compiler.tasks.prepared import Prepared
+from edgekit.host.compiler.tasks.prepared import Prepared, recognized, without_task
 from edgekit.host.compiler.tasks.splice import spliced
 from edgekit.host.errors import InputError
 
@@ -99,7 +99,7 @@ def without_decoder(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     if asked:
         raise InputError(f"--task {TRANSCRIBE}: expected that {wanted}, found none; fetch it, too")
     note = f"writes down what is said if {wanted}, but it is not"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _hears(path: Path) -> bool:
@@ -157,12 +157,8 @@ def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepare
     file = decoder_of(path)
     source = f"because {file.name if file else ''} is next to it"
     heard = f"in '{about.language}', as generation_config.json says, " if about.language else ""
-    note = (
-        f"writes down what is said {heard}in windows of {seconds:.3g} s, {source}; --task none "
-        "leaves the outputs as they are"
-    )
-    noted = replace(graph, notes=(*graph.notes, note))
-    return Prepared(noted, spec, source, {FILE: about.file(cached)})
+    does = f"writes down what is said {heard}in windows of {seconds:.3g} s"
+    return recognized(graph, spec, does, source, {FILE: about.file(cached)})
 
 
 def _sound_input(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import (
@@ -47,7 +46,7 @@ from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
 from edgekit.host.compiler.tasks.persons import person_maps, undecided_maps, vit_pose
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import (
@@ -162,7 +161,7 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
 def _unused(graph: Graph, why: str) -> Prepared:
     """The graph as it is, with a note of what it is and what is missing."""
     note = f"shows no results: {why}; --output FILE writes the tensors"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _unknown(graph: Graph, model: KnownModel) -> Prepared:
@@ -189,7 +188,7 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
         f"shows no results: {why}; --output FILE writes the tensors, --task {'|'.join(PICTURES)} "
         "names what it is for"
     )
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _detector(model: KnownModel) -> Prepared | None:
@@ -242,7 +241,7 @@ def _without_boxes(model: KnownModel, said: str) -> Prepared:
         raise InputError(f"--task detect: {said}")
     note = f"finds no boxes: {said}"
     graph = model.ends.graph
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _instances(model: KnownModel) -> Prepared | None:
@@ -292,8 +291,7 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     if not (labels or proposed) and head.counted == len(COCO_CATEGORIES):
         labels, proposed = COCO_CATEGORIES, ", labels of COCO because there are 90 classes"
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
-    note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
-    return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
+    return recognized(made, spec, f"finds {found}", source + proposed)
 
 
 def _segmenter(model: KnownModel) -> Prepared | None:
@@ -327,8 +325,7 @@ def _segmenter(model: KnownModel) -> Prepared | None:
         pixels = model.torch_pixels
         source += ", pixels as PyTorch's models take them"
     spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **pixels)
-    note = f"finds the classes of pixels, {source}; --task none leaves the outputs as they are"
-    return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
+    return recognized(made, spec, "finds the classes of pixels", source)
 
 
 def _embedder(model: KnownModel) -> Prepared | None:
@@ -349,8 +346,7 @@ def _embedder(model: KnownModel) -> Prepared | None:
     placing = {"fit": STRETCH, **(model.config.placing if pixels else {}), **pixels}
     spec = TaskSpec(EMBED, model.ends.image.name, name, **placing)
     source = f"because '{vector.name}' {whose or 'is a vector'}"
-    note = f"gives the vectors of pictures, {source}; --task none leaves the outputs as they are"
-    return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
+    return recognized(made, spec, "gives the vectors of pictures", source)
 
 
 def _misfit(task: str, graph: Graph, expected: str) -> InputError:

@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.language import bpe_spec, language_file
-from edgekit.host.compiler.tasks.prepared import Prepared
+from edgekit.host.compiler.tasks.prepared import Prepared, with_note
 from edgekit.host.errors import InputError
 
 FILE = "language.json"  # in the release
@@ -58,7 +58,7 @@ def generate_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared
     except InputError as error:
         if options.task == GENERATE:
             raise InputError(f"{path.name}: {error}") from error
-        return Prepared(replace(graph, notes=(*graph.notes, f"makes no texts: {error}")))
+        return Prepared(with_note(graph, f"makes no texts: {error}"))
     to = Appender(graph, SCORES)
     best = ops.TopK(min(MOST_CANDIDATES, words), index=DType.I32)
     scores, numbers = to.add_all(best, logits)

@@ -3,7 +3,7 @@ pixel, such as a depth, which is shown in colors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import POINTS
 from edgekit.host.compiler.tasks.known import KnownModel
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
 
 _NAME = "image"  # of the output
 _MOST = 255.0  # of a pixel
@@ -172,5 +172,4 @@ def image_maker(model: KnownModel) -> Prepared | None:
     source = f"because '{made.tensor.name}' {what}{whose}"
     source += ", shown from its least (dark) to its largest (bright)" if made.is_map else ""
     spec = TaskSpec(IMAGE, ends.image.name, name, **pixels)
-    note = f"makes a picture, {source}; --task none leaves the outputs as they are"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+    return recognized(graph, spec, "makes a picture", source)

@@ -34,7 +34,7 @@ from edgekit.host.compiler.tasks.features import KALDI, Scaled, rows_before
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.lines import FILE, character_document, characters_seen
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.shares import as_shares
 from edgekit.host.compiler.tasks.speech import BLANKS, WORD
 from edgekit.host.compiler.tasks.vectors import unit_vector
@@ -195,7 +195,9 @@ def _embedder(graph: Graph, recipe: Recipe) -> Prepared | None:
     rate = recipe.features.rate
     seconds = graph.tensors[graph.inputs[0]].elements / rate
     spec = TaskSpec(EMBED, graph.inputs[0], name, rate=rate)
-    return _told(made, spec, recipe, f"gives the vectors of speakers in windows of {seconds:.3g} s")
+    return _with_source(
+        made, spec, recipe, f"gives the vectors of speakers in windows of {seconds:.3g} s"
+    )
 
 
 def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepared | None:
@@ -223,7 +225,7 @@ def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepa
     tokens.pop(blank)  # the board counts it as 0
     files = {FILE: character_document(tokens)}
     what = f"writes down what is said in windows of {seconds:.3g} s, by {SPEECH_TOKENS}"
-    return replace(_told(made, spec, recipe, what), files=files)
+    return replace(_with_source(made, spec, recipe, what), files=files)
 
 
 def _classifier(path: Path, graph: Graph, recipe: Recipe) -> Prepared | None:
@@ -237,24 +239,23 @@ def _classifier(path: Path, graph: Graph, recipe: Recipe) -> Prepared | None:
     made, name, _ = as_shares(graph, scores, config.independent)
     spec = TaskSpec(KEYWORD, made.inputs[0], name, labels=labels, rate=recipe.features.rate)
     named = "" if labels else f", by number, since {path.stem}.txt next to it lists no labels"
-    return _told(made, spec, recipe, f"hears classes of sounds{named}")
+    return _with_source(made, spec, recipe, f"hears classes of sounds{named}")
 
 
 def _outputs(graph: Graph) -> Iterable[Tensor]:
     return (graph.tensors[name] for name in graph.outputs)
 
 
-def _told(graph: Graph, spec: TaskSpec, recipe: Recipe, what: str) -> Prepared:
+def _with_source(graph: Graph, spec: TaskSpec, recipe: Recipe, does: str) -> Prepared:
     source = f"with Kaldi's features of sound as {recipe.whose} takes them"
-    note = f"{what}, {source}; --task none leaves the outputs as they are"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+    return recognized(graph, spec, does, source)
 
 
 def _missing(graph: Graph, said: str, asked: bool) -> Prepared:
     if asked:
         raise InputError(said)
     note = f"shows no results: {said}"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _tokens(path: Path, count: int) -> tuple[list[str], int]:

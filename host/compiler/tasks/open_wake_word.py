@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Shape, State, Tensor
 from edgekit.host.compiler.sidecars import WAKE_WORD_PARTS, wake_word_files
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, without_task
 from edgekit.host.compiler.tasks.splice import spliced
 from edgekit.host.errors import InputError
 
@@ -47,7 +47,7 @@ def open_wake_word(path: Path, graph: Graph, silent: bool) -> Prepared | None:
     if len(files) < 2:
         wanted = " and ".join(f"{name}{path.suffix}" for name in WAKE_WORD_PARTS)
         note = f"hears a word if openWakeWord's {wanted} are next to it, but they are not"
-        return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+        return without_task(graph, note)
     spectrogram = _part(files[0], (1, _KEPT + _STEP), (_NEW, _BANDS))
     embedding = _part(files[1], (1, _ROWS, _BANDS, 1), (_WIDTH,))
     count = graph.tensors[graph.inputs[0]].shape[1]

@@ -35,7 +35,7 @@ from edgekit.host.compiler.tasks.features import (
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_wake_word
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.shares import SCORES, as_shares, is_share
 from edgekit.host.compiler.tasks.speech import transcriber
 from edgekit.host.compiler.tasks.unsupported import known_listener
@@ -103,7 +103,7 @@ def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared 
     labels = next((each for each in lists if len(each) == _length(found[0])), ())
     fit = LAST if features.last else STRETCH
     spec = TaskSpec(KEYWORD, made.inputs[0], scores, fit, labels=labels, rate=features.rate)
-    return _told(made, spec, f"with the features of sound {whose}", "hears")
+    return recognized(made, spec, "hears", f"with the features of sound {whose}")
 
 
 def _of_features(graph: Graph) -> Prepared | None:
@@ -145,7 +145,7 @@ def _vad(graph: Graph, asked: bool) -> Prepared | None:
         return None
     source = "because a window of samples and a state give one score"
     spec = TaskSpec(VAD, sounds[0].name, scores[0].name, labels=("speech",), rate=_RATE)
-    return _told(graph, spec, source, "finds speech")
+    return recognized(graph, spec, "finds speech", source)
 
 
 def _second(graph: Graph, scores: str) -> tuple[Graph, str]:
@@ -162,7 +162,7 @@ def _unnamed(path: Path, graph: Graph, scores: Tensor) -> Prepared:
         f"hears no words: '{scores.name}' may be {_length(scores)} scores, whose labels no file "
         f"lists: put them into {path.stem}.txt next to it, one in each line"
     )
-    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+    return without_task(graph, note)
 
 
 def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared | None:
@@ -198,7 +198,7 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     at = "at the rate in the file" if rate else f"at {usual} samples per second, {why}"
     source = f"because {_length(inputs[0])} samples give scores, {at}"
     source += "" if labels else f", by number, since {path.stem}.txt next to it lists no labels"
-    return _told(graph, spec, source, "hears")
+    return recognized(graph, spec, "hears", source)
 
 
 def _on_any_level(graph: Graph) -> Graph:
@@ -218,11 +218,6 @@ def _on_any_level(graph: Graph) -> Graph:
     front = to.with_output(made, own.name)
     tensors, nodes = {**front.tensors, **graph.tensors}, (*front.nodes, *graph.nodes)
     return replace(graph, tensors=tensors, nodes=nodes, inputs=(name,))
-
-
-def _told(graph: Graph, spec: TaskSpec, source: str, what: str) -> Prepared:
-    note = f"{what}, {source}; --task none leaves the outputs as they are"
-    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
 
 
 def _tensors(graph: Graph, names: tuple[str, ...]) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import CLASSIFY, EMBED, TaskSpec
@@ -16,7 +16,13 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import DENSE, POOLING, VOCABULARY, config_folder
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_config, read_json
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import (
+    Prepared,
+    free_name,
+    recognized,
+    with_note,
+    without_task,
+)
 from edgekit.host.compiler.tasks.shares import as_shares
 from edgekit.host.compiler.tasks.tokenizer_file import read_tokenizer, tokenizer_of_vocabulary
 from edgekit.host.compiler.tasks.vectors import unit_vector
@@ -71,7 +77,7 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
     except InputError as error:
         if options.task != "auto":
             raise
-        return Prepared(replace(graph, notes=(*graph.notes, f"takes tokens, no texts: {error}")))
+        return Prepared(with_note(graph, f"takes tokens, no texts: {error}"))
     if tokenizer is None:
         if options.task in (CLASSIFY, EMBED):
             raise InputError(
@@ -87,10 +93,10 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
         if options.task == EMBED:
             raise
         note = f"gives no vectors of texts: {error}"
-        return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+        return without_task(graph, note)
     if make is None and options.task == "guess":
         note = _UNKNOWN.format(" and ".join(f"'{name}'" for name in graph.outputs))
-        return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+        return without_task(graph, note)
     if make is None:
         return None
     made, kind, output, labels, source = make
@@ -103,9 +109,7 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
         mask=inputs.mask,
         segments=inputs.segments,
     )
-    note = f"takes texts, {source}; --task none leaves the outputs as they are"
-    noted = replace(made, notes=(*made.notes, note))
-    return Prepared(noted, spec, source, {FILE: tokenizer})
+    return recognized(made, spec, "takes texts", source, {FILE: tokenizer})
 
 
 _Made = tuple[Graph, str, str, tuple[str, ...], str]
