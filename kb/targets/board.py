@@ -247,7 +247,7 @@ def _inheritance_chain(name: str, folder: Path) -> list[str]:
     """A profile and those it inherits from, most general last."""
     chain = [name]
     while base := _read_profile(chain[-1], folder).get("inherits"):
-        if base in chain or base not in profile_names(folder):
+        if base in chain or not (folder / f"{base}.toml").is_file():
             found = "itself" if base in chain else f"'{base}'"
             raise ProfileError(
                 f"board profile '{chain[-1]}': expected to inherit from another profile "
