@@ -24,10 +24,8 @@ _AARCH64 = 183  # the machine in an ELF file
 
 
 @pytest.mark.slow
-def test_it_prints_what_python_finds(edgekit, home, tmp_path):
-    assert (
-        edgekit("deploy", ROOT / "models/face_detection_back.tflite", "--task", "detect").code == 0
-    )
+def test_it_prints_what_python_finds(edgekit, home, face_model, tmp_path):
+    assert edgekit("deploy", face_model, "--task", "detect").code == 0
     board = home.parent / "home/boards/local"
     with Image.open(ROOT / "models/astronaut.png") as photo:
         picture = photo.convert("RGB")

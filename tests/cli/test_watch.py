@@ -44,7 +44,7 @@ def test_it_runs_from_the_readme(edgekit, home):
     assert {path.name for path in (home / "watch").iterdir()} == {
         "app.toml", "features.py", "main.py", "pictures.py", "sounds.py", "wake_words.py",
     }  # fmt: skip
-    face = _MODELS / "face_detection_back.tflite"
+    face = _MODELS / "face_detection_short_range.tflite"
     assert edgekit("app", "install", "watch", face).code == 0
     folder = home.parent / "home/boards/local/app/data/watched"
     shown = edgekit("app", "status").out
