@@ -1,4 +1,4 @@
-"""Implements `edgekit run --evaluate`: how good the results of a run are, by what is right."""
+"""Implements `edgekit run --evaluate`: compares results with the ground truth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_BYTES = 1 << 30
 
 
 def read_truth(source: Path, folder: Path | None, option: str = "--input") -> Truth:
-    """Reads what is right; files are in `folder`, which the `option` names, or next to `source`.
+    """Reads the ground truth; files are in `folder`, which the `option` names, or next to `source`.
     Raises InputError."""
     from edgekit.host.cli.evaluate_named import NamedTruth
 

@@ -1,4 +1,4 @@
-"""Files with a text for each: the name of a class, what is said or written, or where speech is."""
+"""Files with a text for each: the name of a class, a transcript, or where speech is."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class _Speech(_Texts):
 
 @dataclass(frozen=True)
 class _Transcripts(_Texts):
-    """What is said or written."""
+    """The text that is spoken or written."""
 
     def score(self, found: Sequence[Result]) -> Evaluation:
         wrong, words, false, characters = 0, 0, 0, 0

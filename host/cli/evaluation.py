@@ -22,7 +22,7 @@ _SHOWN = 3  # names of files in an error
 
 
 class Result(Protocol):
-    """What was found in a file: classes of each run, best first, boxes, what is heard, a text."""
+    """What was found in a file: classes of each run, best first, boxes, sounds, a text."""
 
     @property
     def classes(self) -> tuple[list[Class], ...]: ...
@@ -63,13 +63,13 @@ class ModelClasses:
 
 
 class Truth(Protocol):
-    """What is right in the pictures or sounds `files`."""
+    """The ground truth of the pictures or sounds `files`."""
 
     @property
     def files(self) -> Sequence[Path]: ...
 
     def within(self, files: Collection[Path]) -> Truth:
-        """What is right in those of `files` that it has. Raises InputError if there are none."""
+        """The ground truth of those of `files` that it has. Raises InputError if there are none."""
 
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
         """Raises InputError if a model of this task and classes cannot be compared with it."""
@@ -81,7 +81,7 @@ def none_of_files(source: Path, files: Collection[Path]) -> InputError:
     """The error if the truth has none of `files`, which are held out."""
     some = ", ".join(sorted(file.name for file in files)[:_SHOWN])
     return InputError(
-        f"{source}: expected what is right in samples that are held out (every fourth, such as "
+        f"{source}: expected the truth of samples that are held out (every fourth, such as "
         f"{some}), found others; add some of these"
     )
 

@@ -50,14 +50,14 @@ def hear(
     return found + listener.finish(), times
 
 
-def write_down(
+def transcript_of(
     file: Path,
     session: InferenceSession,
     variant: ServedVariant,
     task: TaskSpec,
     rate: int | None,
 ) -> tuple[Line, list[float]]:
-    """What is said in a file, and the milliseconds of each run; as for `hear`."""
+    """The transcript of a file, and the milliseconds of each run; as for `hear`."""
     times: list[float] = []
     if is_dictation(task, session.served.variants):
         lines = []
@@ -93,7 +93,7 @@ def time_texts(
     task: TaskSpec,
     rate: int | None,
 ) -> tuple[list[Subtitle], list[float]]:
-    """What is said in a file, and when; as for `hear`. InputError for a model without times."""
+    """The transcript of a file, with times; as for `hear`. InputError for a model without times."""
     if not is_dictation(task, session.served.variants):
         raise InputError(
             f"--timestamps: expected an encoder with its decoder, as Whisper's, found {TRANSCRIBE} "

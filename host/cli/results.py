@@ -22,7 +22,7 @@ Take = Callable[[Path, Sequence[Outputs]], None]  # an input file and the output
 
 STDOUT = "-"
 WAV = ".wav"  # for what a voice says
-SRT = ".srt"  # for what is said, with times
+SRT = ".srt"  # transcripts with times
 
 
 def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
@@ -39,7 +39,7 @@ def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
     if path.suffix.lower() not in (".npz", ".json", ".csv", WAV, SRT):
         raise InputError(
             f"{path}: expected a file .npz, .json or .csv, or a folder, or a .wav for a voice, or "
-            "a .srt for what is said, found neither"
+            "a .srt for subtitles, found none of these"
         )
     if is_folder and path.suffix.lower() == ".npz":
         raise InputError(

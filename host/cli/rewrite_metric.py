@@ -42,7 +42,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class TaskMetric:
-    """The job that compares the results of a model's graph with what is right."""
+    """The job that compares the results of a model's graph with the ground truth."""
 
     model: Path
     job: RunJob

@@ -31,7 +31,7 @@ from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
-from edgekit.host.cli.hearing import embed_sound, hear, time_texts, write_down
+from edgekit.host.cli.hearing import embed_sound, hear, time_texts, transcript_of
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
 from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, name_of, results
@@ -75,7 +75,7 @@ _TOP = 5  # classes that are shown if nothing is asked for
 class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
     `truth`, which has the same files, results are compared instead of shown. A `recognizer` reads
-    what is in boxes. `timestamps`: what is said has its times. `quiet`: no guess is told."""
+    what is in boxes. `timestamps`: transcripts have times. `quiet`: guesses are not shown."""
 
     files: Sequence[Path]
     output: str | None
@@ -202,11 +202,11 @@ class RunJob:
         if _speaks(task) and all(map(is_text, self.files)):
             check_spoken(self.output)
         elif (self.timestamps or self._writes_subtitles) and not (
-            _writes_down(task) and (len(self.files) == 1 or not self._writes_subtitles)
+            _transcribes(task) and (len(self.files) == 1 or not self._writes_subtitles)
         ):
             raise InputError(
-                f"--timestamps, or a {SRT}: expected one sound for a model that writes down what "
-                "is said, found others; leave it out"
+                f"--timestamps, or a {SRT}: expected one sound for a model that transcribes "
+                "speech, found others; leave it out"
             )
         elif Path(self.output or "").suffix.lower() == WAV:
             raise InputError(
@@ -216,7 +216,7 @@ class RunJob:
             )
 
     def _check_task(self, task: TaskSpec | None, variant: HasOutputs, stateful: bool) -> None:
-        """Raises InputError if the user's labels, or what is right, do not fit the model."""
+        """Raises InputError if the user's labels, or the ground truth, do not fit the model."""
         if task is not None and task.kind == CLASSIFY and self.labels:
             class_output(variant.outputs, self.labels, (), task)
         elif task and self.labels and len(self.labels) != len(task.labels or self.labels):
@@ -249,7 +249,7 @@ class RunJob:
         self, task: TaskSpec | None, file: Path, variant: HasOutputs, stateful: bool
     ) -> bool:
         """Whether what is heard is shown, and not the outputs of each window."""
-        if self._writes_subtitles and _writes_down(task):
+        if self._writes_subtitles and _transcribes(task):
             return is_sound(file)
         if not is_sound(file) or self.output is not None or self.top is not None:
             return False
@@ -276,11 +276,11 @@ class RunJob:
 
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant, rate = session.served.of(self.signature)[0], self.options.sample_rate
-        if task and _writes_down(task) and (self.timestamps or self._writes_subtitles):
+        if task and _transcribes(task) and (self.timestamps or self._writes_subtitles):
             said, times = time_texts(file, session, variant, task, rate)
             return FileResult(file, tuple(times), (), subtitles=tuple(said))
-        if task and _writes_down(task):
-            line, times = write_down(file, session, variant, task, rate)
+        if task and _transcribes(task):
+            line, times = transcript_of(file, session, variant, task, rate)
             return FileResult(file, tuple(times), (), line=line)
         if task and task.kind == EMBED:
             vector, times = embed_sound(file, session, variant, task, rate)
@@ -384,7 +384,7 @@ def _check_form(task: TaskSpec | None, file: Path) -> None:
 _FORMS = {"a picture": is_picture, "a sound (.wav)": is_sound, "a text (.txt)": is_text}
 
 
-def _writes_down(task: TaskSpec | None) -> bool:
+def _transcribes(task: TaskSpec | None) -> bool:
     return task is not None and task.kind == TRANSCRIBE
 
 

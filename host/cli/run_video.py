@@ -44,7 +44,7 @@ _PICTURES = ("-f", "image2pipe", "-c:v", "ppm", "-")
 _MOST_HEADER = 64  # bytes
 _MOST_PIXELS = 1 << 27
 _KINDS = (CLASSIFY, POSE, SEGMENT, *BOXES)
-_LEAST = 0.02  # share of the pixels that is told of
+_LEAST = 0.02  # classes of a smaller share of the pixels are not shown
 
 
 def video_of(files: Sequence[Path], shows: bool) -> Path | None:

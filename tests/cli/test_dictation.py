@@ -1,4 +1,4 @@
-"""`edgekit run` of an encoder and a decoder that write down what is said, and the same on the
+"""`edgekit run` of an encoder and a decoder that transcribe speech, and the same on the
 board."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_an_encoder_and_a_decoder_write_down_what_is_said(edgekit, home):
     _wav(home / "a.wav", sounds[0], bits=32)
     done = edgekit("run", path, "--input", "a.wav", "--json")
     assert done.code == 0, done.err
-    assert "writes down what is said in windows of 1 s" in done.err
+    assert "transcribes speech in windows of 1 s" in done.err
     (found,) = done.document["inputs"]
     assert found["line"]["text"] == texts[0] and 0 < found["line"]["score"] < 1
     both = np.concatenate([np.pad(sounds[0], (0, 2400)), sounds[1]])
@@ -123,7 +123,7 @@ def test_what_is_said_is_told_with_its_times(edgekit, home):
     assert (number, clock, text) == ("1", wanted, first)
     _told_by_http(home, expected[0])
     refused = edgekit("run", "--input", ".", "--output", "a.srt")
-    assert refused.code == 2 and "expected one sound for a model that writes down" in refused.err
+    assert refused.code == 2 and "expected one sound for a model that transcribes" in refused.err
 
 
 def _told_by_http(home, expected):
@@ -187,4 +187,4 @@ def test_files_that_are_missing_are_named(edgekit, home):
     done = edgekit("compile", path, "-o", "x.ekb", "--task", "transcribe")
     wanted = "decoder_model.onnx with the inputs input_ids and encoder_hidden_states is next to it"
     assert done.code == 2 and f"expected that {wanted}, found none; fetch it, too" in done.err
-    assert f"what is said if {wanted}, but it is not" in edgekit("inspect", path).out
+    assert f"transcribes speech if {wanted}, but it is not" in edgekit("inspect", path).out

@@ -1,4 +1,4 @@
-"""`edgekit run` of models that write down what is said, and the same on the board."""
+"""`edgekit run` of models that transcribe speech, and the same on the board."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
     _wav(home / "a.wav", spoken(text))
     done = edgekit("run", path, "--input", "a.wav", "--json")
     assert done.code == 0, done.err
-    assert "writes down what is said in windows of 1.21 s" in done.err
+    assert "transcribes speech in windows of 1.21 s" in done.err
     (found,) = done.document["inputs"]
     assert found["line"]["text"] == text and found["line"]["score"] > 0.5
     _wav(home / "quiet.wav", spoken(text[:3], 0.001), bits=32)

@@ -1,5 +1,5 @@
-"""What is said in sound, by an encoder of sound and a decoder that continues a text with the most
-likely token (Radford et al., 2022, on Whisper)."""
+"""Speech to text by an encoder of sound and a decoder that continues a text with the most likely
+token (Radford et al., 2022, on Whisper)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DictationSpec(Record):
 
 
 class Subtitle(NamedTuple):
-    """What is said from `start` to `end`, in seconds; `score` as of a Line."""
+    """The text spoken from `start` to `end`, in seconds; `score` as of a Line."""
 
     text: str
     start: float
@@ -90,7 +90,7 @@ def dictation_of(data: bytes, where: str) -> DictationSpec:
 
 
 class Dictation:
-    """Writes down what is said, by a model with the signatures LISTEN and WRITE."""
+    """Transcribes speech by a model with the signatures LISTEN and WRITE."""
 
     def __init__(self, manifest: Manifest, files: ReleaseFiles, run: Run) -> None:
         task = reading_task(manifest.task, TRANSCRIBE)
@@ -116,7 +116,7 @@ class Dictation:
         return Line(self._text(found), _mean(found))
 
     def subtitles(self, samples: Sequence[float]) -> List[Subtitle]:
-        """What is said in `samples`, and when. InputError for a model without times."""
+        """The text spoken in `samples`, and when. InputError for a model without times."""
         if not self._spec.times:
             raise InputError(
                 "expected a model with times among its tokens, as Whisper's, found another; leave "

@@ -61,7 +61,7 @@ class Characters:
 
     @staticmethod
     def of_release(manifest: Manifest, files: ReleaseFiles) -> Characters:
-        """Those of the model that reads lines, or that writes down speech."""
+        """Those of the model that reads lines, or that transcribes speech."""
         task = page_task(manifest.task, reading_part(manifest.every_variant()))
         path = (task or reading_task(manifest.task)).characters
         return Characters(characters_of(files.read(path), path))
@@ -99,7 +99,7 @@ def characters_of(data: bytes, where: str) -> Sequence[str]:
 
 
 def reading_task(task: Optional[TaskSpec], *kinds: str) -> TaskSpec:
-    """The task of a model that reads lines or writes down speech, or only of `kinds`; InputError
+    """The task of a model that reads lines or transcribes speech, or only of `kinds`; InputError
     for others."""
     wanted = kinds or (OCR, TRANSCRIBE)
     if task is None or task.kind not in wanted:

@@ -1,4 +1,4 @@
-"""What is said in sound, by a model that scores characters at each place along a window."""
+"""Speech to text by a model that scores characters at each place along a window."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Loaded:
         return self._voice
 
     def dictation(self) -> Dictation:
-        """Writes down what is said, by an encoder and a decoder."""
+        """Transcribes speech by an encoder and a decoder."""
         if self._dictation is None:
             self._dictation = Dictation(
                 self.manifest,

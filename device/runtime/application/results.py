@@ -18,7 +18,7 @@ from edgekit.device.runtime.agent.voice import Phonemes
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.application.pictures import Class
-from edgekit.device.runtime.application.speech import speak, subtitles, write_down
+from edgekit.device.runtime.application.speech import speak, subtitles, transcript_of
 from edgekit.device.runtime.application.texts import Text
 
 Result = TypeVar("Result")
@@ -104,9 +104,9 @@ class Results:
         return self._on_current(lambda loaded: pictures.ocr(loaded, frame, width, height))
 
     def transcribe(self, samples: Sequence[float]) -> Line:
-        """The text of what is said in `samples`: -1 to 1, of one channel, `model.task.rate` a
+        """The text spoken in `samples`: -1 to 1, of one channel, `model.task.rate` a
         second. InputError if the model is not for that."""
-        return self._on_current(lambda loaded: write_down(loaded, samples))
+        return self._on_current(lambda loaded: transcript_of(loaded, samples))
 
     def subtitles(self, samples: Sequence[float]) -> List[Subtitle]:
         """The same in parts, each with its start and end in seconds. InputError for a model without

@@ -1,4 +1,4 @@
-"""What is said in sound, and sound that says something, by a deployed model."""
+"""Speech to text and text to speech by a deployed model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import InputError
 
 
-def write_down(loaded: Loaded, samples: Sequence[float]) -> Line:
+def transcript_of(loaded: Loaded, samples: Sequence[float]) -> Line:
     """See Model.transcribe."""
     manifest = loaded.manifest
     task = reading_task(manifest.task, TRANSCRIBE)

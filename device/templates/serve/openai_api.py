@@ -1,6 +1,6 @@
 """The part of OpenAI's interface that a model on the board can answer: embeddings of a model of
 texts, completions and chats of a language model, at once or as a stream of events, transcriptions
-of a model that writes down what is said."""
+of a model that transcribes speech."""
 
 import array
 import base64
@@ -126,7 +126,7 @@ class Answers:
         self.send({"object": "list", "model": self.model.name, "data": data})
 
     def transcribe(self, body):
-        """What is said in the file of a form."""
+        """The text spoken in the file of a form."""
         form = sounds.form_of(self.handler.headers.get("Content-Type", ""), body)
         wanted = form.get("response_format", b"json").decode("utf-8", "replace")
         if "file" not in form or wanted not in FORMATS:

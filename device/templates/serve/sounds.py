@@ -38,7 +38,7 @@ def form_of(kind, body):
 
 
 def transcribed(model, body):
-    """What is said in a file of sound, as the model writes it."""
+    """The model's transcript of a file of sound."""
     return model.transcribe(_samples_for(model, body))
 
 

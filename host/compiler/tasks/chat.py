@@ -36,9 +36,9 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
     environment.globals["strftime_now"] = lambda _: _DATE
 
     def rendered(messages: Sequence[tuple[str, str]], reply: bool = False) -> str:
-        told = [{"role": role, "content": content} for role, content in messages]
+        dialog = [{"role": role, "content": content} for role, content in messages]
         made = environment.from_string(template).render(
-            messages=told, bos_token=first, eos_token=last, add_generation_prompt=reply
+            messages=dialog, bos_token=first, eos_token=last, add_generation_prompt=reply
         )
         return made.removeprefix(first) if added else made
 

@@ -1,4 +1,4 @@
-"""Models that write down what is said with an encoder and a decoder in files of their own, as
+"""Models that transcribe speech with an encoder and a decoder in files of their own, as
 Optimum exports Whisper and Moonshine (Radford et al., 2022; Jeffries et al., 2024).
 
 The release has two signatures. LISTEN computes from samples what the decoder knows of the sound,
@@ -98,7 +98,7 @@ def without_decoder(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     wanted = f"{name} with the inputs {_TOKENS} and {_STATES} is next to it"
     if asked:
         raise InputError(f"--task {TRANSCRIBE}: expected that {wanted}, found none; fetch it, too")
-    note = f"writes down what is said if {wanted}, but it is not"
+    note = f"transcribes speech if {wanted}, but it is not"
     return without_task(graph, note)
 
 
@@ -157,7 +157,7 @@ def dictation_task(path: Path, graph: Graph, options: CompileOptions) -> Prepare
     file = decoder_of(path)
     source = f"because {file.name if file else ''} is next to it"
     heard = f"in '{about.language}', as generation_config.json says, " if about.language else ""
-    does = f"writes down what is said {heard}in windows of {seconds:.3g} s"
+    does = f"transcribes speech {heard}in windows of {seconds:.3g} s"
     return recognized(graph, spec, does, source, {FILE: about.file(cached)})
 
 

@@ -208,7 +208,7 @@ def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepa
     tokens, blank = _tokens(path, count)
     if not tokens:
         said = (
-            f"it writes down speech, as {recipe.whose}, if {SPEECH_TOKENS} with its {count} tokens "
+            f"it transcribes speech, as {recipe.whose}, if {SPEECH_TOKENS} with its {count} tokens "
             f"is next to {path.name}: fetch it, too"
         )
         return _missing(graph, said, asked)
@@ -224,7 +224,7 @@ def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepa
     spec = TaskSpec(TRANSCRIBE, graph.inputs[0], name, rate=rate, characters=FILE)
     tokens.pop(blank)  # the board counts it as 0
     files = {FILE: character_document(tokens)}
-    what = f"writes down what is said in windows of {seconds:.3g} s, by {SPEECH_TOKENS}"
+    what = f"transcribes speech in windows of {seconds:.3g} s, by {SPEECH_TOKENS}"
     return replace(_with_source(made, spec, recipe, what), files=files)
 
 

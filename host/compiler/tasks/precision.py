@@ -19,7 +19,7 @@ Corners = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class TrueBox:
-    """What is right in a picture: a crowd is a region where boxes count neither way."""
+    """A true box of a picture: a crowd is a region where boxes count neither way."""
 
     category: int
     corners: Corners
@@ -36,7 +36,7 @@ class FoundBox:
 @dataclass(frozen=True)
 class Precision:
     """Means over categories: `every` over all overlaps, `at_50` and `at_75` at one, and the mean
-    share of what is right that was found. NaN if nothing is right."""
+    share of the true boxes that was found. NaN without true boxes."""
 
     every: float
     at_50: float
@@ -55,7 +55,7 @@ class _Category:
 
 
 def precision_of(pictures: Iterable[tuple[Sequence[TrueBox], Sequence[FoundBox]]]) -> Precision:
-    """Compares what was found in pictures with what is right in them."""
+    """Compares boxes found in pictures with the true ones."""
     categories: dict[int, _Category] = {}
     for right, found in pictures:
         for number in {box.category for box in right} | {box.category for box in found}:

@@ -1,10 +1,10 @@
-"""Models that write down what is said: a score for each character at each place along a window of
+"""Models that transcribe speech: a score for each character at each place along a window of
 samples, as wav2vec 2.0, HuBERT and WavLM give it (CTC; Graves et al., 2006)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from edgekit.host.compiler.sidecars import (
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.lines import FILE, character_document, characters_seen
-from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
 from edgekit.host.errors import InputError
 
 SECONDS = 10  # of a window, if nothing says how long it is
@@ -37,7 +37,7 @@ _STATED = "ForCTC"
 @dataclass(frozen=True)
 class Speech:
     """What the files next to a model say: a text for each score, and which of them is none;
-    `stated` if these files are certainly of a model that writes down speech."""
+    `stated` if these files are certainly of a model that transcribes speech."""
 
     characters: tuple[str, ...]
     blank: int
@@ -101,14 +101,10 @@ def transcriber(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepare
     spec = TaskSpec(TRANSCRIBE, sound.name, name, fit, rate=speech.rate, characters=FILE)
     source = f"with the characters of {SPEECH_VOCABULARY}"
     seconds = math.prod(sound.shape) / speech.rate
-    note = (
-        f"writes down what is said in windows of {seconds:.3g} s, {source}; --task none leaves the "
-        "outputs as they are"
-    )
+    does = f"transcribes speech in windows of {seconds:.3g} s"
     listed = [*speech.characters, *[""] * (count - len(speech.characters))]
     listed.pop(speech.blank)  # the board counts it as 0
-    noted = replace(made, notes=(*made.notes, note))
-    return Prepared(noted, spec, source, {FILE: character_document(listed)})
+    return recognized(made, spec, does, source, {FILE: character_document(listed)})
 
 
 def _ends(graph: Graph) -> tuple[Tensor, Tensor] | None:

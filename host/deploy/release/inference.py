@@ -100,7 +100,7 @@ Chosen = TypeVar("Chosen", bound=HasSignature)
 def variants_of_signature(
     variants: Sequence[Chosen], signature: str, task: TaskSpec | None
 ) -> tuple[Chosen, ...]:
-    """Like `chosen`, with this host's InputError. The encoder hears what is said."""
+    """Like `chosen`, with this host's InputError. The encoder hears the sound."""
     if not signature and is_dictation(task, variants):
         signature = LISTEN
     if not signature and {FIND, READ} == {v.signature for v in variants}:

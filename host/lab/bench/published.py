@@ -42,7 +42,7 @@ RUN_BY = {
     "ncnn": "ncnn",
 }
 _PRECISIONS = ("f32", "f16", "int8")
-_UNTOLD = (1, 4)
+_UNKNOWN_THREADS = (1, 4)
 _SECONDS = 7200.0
 
 
@@ -61,13 +61,13 @@ class PublishedTime:
     milliseconds: float
 
     @property
-    def told(self) -> bool:
+    def threads_known(self) -> bool:
         return self.threads > 0
 
     @property
     def tried(self) -> tuple[int, ...]:
         """The numbers of threads to estimate."""
-        return (self.threads,) if self.told else _UNTOLD
+        return (self.threads,) if self.threads_known else _UNKNOWN_THREADS
 
     @property
     def target(self) -> SimulatedCore:
@@ -101,7 +101,7 @@ class EngineResult:
             "board": row.profile,
             "clock_mhz": str(row.clock_mhz),
             "threads": str(self.threads),
-            "threads_known": "yes" if row.told else "no",
+            "threads_known": "yes" if row.threads_known else "no",
             "nearest": "yes" if self.nearest else "no",
             "version": self.found.version,
             "estimated_ms": f"{self.found.milliseconds:.4g}",
@@ -192,7 +192,7 @@ def summary(results: Sequence[EngineResult]) -> list[dict[str, str]]:
         row = result.published
         return row.engine, row.precision, row.profile, result.threads
 
-    counted = [r for r in results if r.published.told and r.found.milliseconds]
+    counted = [r for r in results if r.published.threads_known and r.found.milliseconds]
     return [
         _summary_row(key, list(same))
         for key, same in itertools.groupby(sorted(counted, key=group), key=group)

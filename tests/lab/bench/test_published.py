@@ -42,7 +42,7 @@ def place(tmp_path, monkeypatch):
 
 def test_the_published_facts_are_well_formed():
     rows = read_published(_FILE)
-    assert len(rows) >= 40 and any(not each.told for each in rows)
+    assert len(rows) >= 40 and any(not each.threads_known for each in rows)
     assert {load_board(each.profile).name for each in rows if each.profile} >= {"rpi4", "rpi5"}
     named = [
         (r.engine, r.network, r.precision, r.profile, r.clock_mhz, r.milliseconds) for r in rows

@@ -371,17 +371,17 @@ class Bounded:
         """The outputs with true values, plus the row counts [1] as extra outputs, each named after
         the first output that has it. A number that may be larger than the bound is one of them even
         if no output has as many rows."""
-        made, seen, told = dict[str, Tensor](), set[str](), set[str]()
+        made, seen, reported = dict[str, Tensor](), set[str](), set[str]()
         for name, output in outputs.items():
             number, rows = self._numbers.of(output), self._rows.get(output.name)
             made[name] = output if number is None else number.value
             if rows is not None and rows.length.name not in seen:
                 seen.add(rows.length.name)
-                told.add(rows.root)
+                reported.add(rows.root)
                 made[f"{name}_length"] = rows.length if rows.needed is None else rows.needed
         for i, rows in enumerate(self._capped):
-            if rows.root not in told and rows.needed is not None:
-                told.add(rows.root)
+            if rows.root not in reported and rows.needed is not None:
+                reported.add(rows.root)
                 made[f"rows_{i}_length"] = rows.needed
         return made
 

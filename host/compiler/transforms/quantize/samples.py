@@ -47,7 +47,7 @@ def read_samples(
 ) -> list[Sample]:
     """Read samples from an array file or a folder. An array file has an array per input, with its
     name (a single array if the model has one input) and a leading sample axis; in a folder, every
-    file is read as input; if the model writes down speech, which is its `task`, a sound is
+    file is read as input; if the model transcribes speech, which is its `task`, a sound is
     normalized if it takes it so.
 
     Raises InputError (one line) for missing files, mismatched shapes or names, non-finite values,
