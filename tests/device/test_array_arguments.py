@@ -20,6 +20,7 @@ from edgekit.device import (
 from edgekit.device.runtime.arrays.buffers import dense_array
 from edgekit.device.runtime.arrays.nna_matmul import nna_matmul as nna_matmul_on_board
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.features import memory_bytes
 
 _X = np.ones((3, 3), np.float32)
 _S8 = np.ones((3, 3), np.int8)
@@ -100,6 +101,25 @@ def _broadcast(rows: int, columns: int, dtype: Any = np.float32) -> Any:
 )
 def test_a_product_beyond_memory_names_its_extents(call: Callable[[], Any], found: str) -> None:
     with pytest.raises(InputError, match=f"^{found}.*expected memory for .*{_HUGE}.*too little"):
+        call()
+
+
+_ROWS = (memory_bytes().total or 0) // 4096 - 16  # of 1024 floats: as much as the system grants
+_TALL, _WIDE = _broadcast(_ROWS, 1, np.int8), np.ones((1, 1024), np.int8)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: gemm(_TALL, _WIDE), "gemm"),
+        (lambda: gemm(memoryview(_TALL), memoryview(_WIDE)), "gemm"),
+        (lambda: nna_matmul_on_board(_TALL, _WIDE), "nna"),
+    ],
+)
+def test_memory_that_is_granted_but_not_free_kills_no_program(
+    call: Callable[[], Any], what: str
+) -> None:
+    with pytest.raises(InputError, match=rf"^{what}: expected memory for .*\[{_ROWS}, 1024\]"):
         call()
 
 

@@ -200,7 +200,7 @@ _P, _Q = plain(_F), plain(_G)
     [
         ((_P, _P), {}, r"as many columns of a as rows of b, found \[2, 3\] and \[2, 3\]"),
         ((_P, bytes(12)), {}, "f32 and f32, s8 and s8, u8 and s8, found f32 and u8"),
-        ((_P, array("f", [0] * 12)), {}, r"b of 2 dimensions, found \[12\]"),
+        ((_P, array("f", [0] * 12)), {}, r"b of 2 dim.*\[12\]; make it .*'f', \[rows,"),
         ((_P, 1), {}, "b: expected an array, found int"),
         ((_P, _Q, 0), {}, "1 to 256 threads, found 0"),
         ((_P, _Q), {"bias": array("f", [0] * 3)}, r"bias: expected f32 \[4\], found f32 \[3\]"),

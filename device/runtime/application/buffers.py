@@ -51,7 +51,7 @@ def writable(spec: TensorSpec, value: Any) -> Place:
 def fresh(spec: TensorSpec, numpy: Any) -> Tuple[Any, Place]:
     """Returns a new array and its place: a NumPy array if `numpy` is given, else a memoryview."""
     if numpy is None:
-        view, memory = buffers.fresh(spec.dtype, spec.shape)
+        view, memory = buffers.fresh(spec.dtype, spec.shape, f"output '{spec.name}'")
         return view, (memory.address, memory.owner)
     array = numpy.empty(spec.shape, numpy.dtype(BY_NAME[spec.dtype].npy))
     return array, (array.__array_interface__["data"][0], array)

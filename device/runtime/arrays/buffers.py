@@ -13,11 +13,14 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.dtypes import BY_NAME, count
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.features import memory_bytes
 
 # What memoryview.cast takes, which has no half-precision format.
 FORMATS: Dict[str, Any] = {**{t.name: t.code for t in BY_NAME.values()}, "f16": "H", "bool": "?"}
 _NAMES = {"f": "f", "d": "f", "e": "f", "?": "bool", **dict.fromkeys("bhilq", "s")}
 _KINDS: Dict[str, str] = {**_NAMES, **dict.fromkeys("BHILQ", "u")}
+
+_USUALLY_FREE = 1 << 26  # bytes: smaller arrays are allocated without reading what is free
 
 # An address, and the object that must stay alive while it is used.
 Place = Tuple[int, Any]
@@ -66,13 +69,17 @@ def as_array(np: Any, value: Any, what: str) -> Any:
 def empty_array(np: Any, shape: Any, dtype: Any, what: str) -> Any:
     """Returns a new NumPy array; InputError, beginning with `what`, if memory is too small."""
     try:
-        return np.empty(shape, dtype)
+        array = np.empty(shape, dtype)
     except (MemoryError, ValueError):
         raise _too_little(what, "a result", shape) from None
+    require_memory(array.nbytes, what, "a result", shape)
+    return array
 
 
 def dense_array(np: Any, array: Any, what: str) -> Any:
     """Returns an aligned NumPy array in C order, copied if necessary; InputError likewise."""
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        require_memory(array.nbytes, what, "a copy", array.shape)
     with enough_memory(what, "a copy", array.shape):
         dense = np.ascontiguousarray(array)
         return dense if dense.flags.aligned else dense.copy()
@@ -87,9 +94,19 @@ def enough_memory(what: str, of: str, shape: Any) -> Iterator[None]:
         raise _too_little(what, of, shape) from None
 
 
+def require_memory(need: int, what: str, of: str, shape: Any) -> None:
+    """InputError, beginning with `what`, unless `need` bytes are free: Linux grants more, and then
+    kills the process that uses them."""
+    if need > _USUALLY_FREE:
+        free = memory_bytes().available
+        if free is not None and need > free:
+            raise _too_little(what, of, shape)
+
+
 def _too_little(what: str, of: str, shape: Any) -> InputError:
     return InputError(
-        f"{what}: expected memory for {of} of {list(shape)}, found too little; multiply in parts"
+        f"{what}: expected memory for {of} of {list(shape)}, found too little; free some or "
+        "compute in parts"
     )
 
 
@@ -117,6 +134,7 @@ def readable(value: Any, what: str) -> Buffer:
     dtype = dtype_of(view)
     place = locate(value, view) if view.c_contiguous else None
     if place is None or place[0] % view.itemsize:
+        require_memory(view.nbytes, what, "a copy", view.shape)
         with enough_memory(what, "a copy", view.shape):
             place = place_of_bytes(view.tobytes())
     return Buffer(dtype, tuple(view.shape or ()), *place)
@@ -136,6 +154,14 @@ def writable(value: Any, what: str, alignment: int) -> Buffer:
     return Buffer(dtype_of(view), tuple(view.shape or ()), *place)
 
 
+def shape_hint(found: Buffer) -> str:
+    """Says how an array becomes a matrix without NumPy; empty for a matrix."""
+    if len(found.shape) == 2:
+        return ""
+    code = FORMATS.get(found.dtype, "f")
+    return f"; make it memoryview(x).cast('B').cast('{code}', [rows, columns])"
+
+
 def checked(found: Buffer, dtype: str, shape: Tuple[int, ...], what: str) -> Buffer:
     """Returns `found`; InputError if it is of another type or shape."""
     if (found.dtype, found.shape) != (dtype, shape):
@@ -145,14 +171,15 @@ def checked(found: Buffer, dtype: str, shape: Tuple[int, ...], what: str) -> Buf
     return found
 
 
-def fresh(dtype: str, shape: Tuple[int, ...]) -> Tuple[memoryview, Buffer]:
-    """Returns a view of new memory, and the memory. A view of no elements has one dimension."""
+def fresh(dtype: str, shape: Tuple[int, ...], what: str) -> Tuple[memoryview, Buffer]:
+    """Returns a view of new memory, and the memory; InputError, beginning with `what`, if memory is
+    too small. A view of no elements has one dimension."""
+    need = BY_NAME[dtype].bytes * count(shape)
+    require_memory(need, what, "a result", shape)
     try:
-        block = bytearray(BY_NAME[dtype].bytes * count(shape))
+        block = bytearray(need)
     except (MemoryError, OverflowError):
-        raise InputError(
-            f"expected memory for a result of {list(shape)}, found too little; multiply in parts"
-        ) from None
+        raise _too_little(what, "a result", shape) from None
     view = memoryview(block).cast(FORMATS[dtype])
     if not block:
         return view, Buffer(dtype, shape, 0, block)

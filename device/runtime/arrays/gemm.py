@@ -194,13 +194,14 @@ def _of_buffers(a: Any, b: Any, out: Any, bias: Any) -> Tuple[Product, _Result]:
     dtype = _PLAIN_PAIRS.get((left.dtype, right.dtype))
     if dtype is None:
         raise _bad_types(_PLAIN_PAIRS, left.dtype, right.dtype)
-    m, n, k = _check_sizes(left.shape, right.shape)
+    hints = buffers.shape_hint(left), buffers.shape_hint(right)
+    m, n, k = _check_sizes(left.shape, right.shape, hints)
     result, at = _SUMS[dtype], 0
     if bias is not None:
         bias = buffers.readable(bias, "gemm: bias")
         at = buffers.checked(bias, result, (n,), "gemm: bias").address
     if out is None:
-        out, target = buffers.fresh(result, (m, n))
+        out, target = buffers.fresh(result, (m, n), "gemm")
     else:
         target = buffers.writable(out, "gemm: out", BY_NAME[result].bytes)
         buffers.checked(target, result, (m, n), "gemm: out")
@@ -238,11 +239,14 @@ def _bad_types(pairs: Mapping[Tuple[str, str], str], a: Any, b: Any) -> InputErr
     return InputError(f"gemm: expected a and b of {known}, found {a} and {b}; convert them first")
 
 
-def _check_sizes(a: Any, b: Any) -> Tuple[int, int, int]:
-    """Returns m, n and k for the shapes of a and b."""
-    for name, shape in (("a", a), ("b", b)):
+def _check_sizes(a: Any, b: Any, hints: Tuple[str, str] = ("", "")) -> Tuple[int, int, int]:
+    """Returns m, n and k for the shapes of a and b; `hints` end the errors of those that are no
+    matrices."""
+    for name, shape, hint in zip("ab", (a, b), hints):
         if len(shape) != 2:
-            raise InputError(f"gemm: expected {name} of 2 dimensions, found {_format_shape(shape)}")
+            raise InputError(
+                f"gemm: expected {name} of 2 dimensions, found {_format_shape(shape)}{hint}"
+            )
         if max(shape) > _LARGEST:
             raise InputError(
                 f"gemm: expected sizes up to {_LARGEST}, found {name} of {_format_shape(shape)}"

@@ -19,6 +19,8 @@ from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 
+_COPIES = 5  # times the bytes of F: with its slices, which are objects, and their concatenation
+
 
 def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip] = None) -> Any:
     """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, NnaAccount).
@@ -35,7 +37,7 @@ def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip]
         sums = buffers.empty_array(sys.modules["numpy"], shape, "int32", "nna")
         address = sums.ctypes.data
     else:
-        sums, result = buffers.fresh("s32", shape)
+        sums, result = buffers.fresh("s32", shape, "nna")
         address = result.address
     sampler, start = sampling.due(1), time.perf_counter_ns()
     counters, _ = run_native(left, right, address, chip, account)
@@ -60,6 +62,7 @@ def run_native(
 ) -> Outcome:
     """Writes the product to the address `sums`; returns the counters, and `trace` events."""
     (m, k), n = a.shape, f.shape[1]
+    buffers.require_memory(_COPIES * k * n, "nna", "copies", f.shape)
     groups, data = n // CHANNELS, string_at(f.address, k * n)
     whole = groups * CHANNELS
     rows = range(0, k * n, n)
@@ -88,8 +91,9 @@ def open_native() -> NativeNna:
 def _bytes_of(name: str, value: Any) -> Buffer:
     found = buffers.readable(value, f"nna: {name}")
     if found.dtype != "s8" or len(found.shape) != 2 or 0 in found.shape:
+        hint = "" if buffers.has_numpy(value) else buffers.shape_hint(found)
         raise InputError(
             f"nna: expected {name} of s8 with 2 dimensions of at least 1, found {found.dtype} "
-            f"{list(found.shape)}"
+            f"{list(found.shape)}{hint}"
         )
     return found

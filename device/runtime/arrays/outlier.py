@@ -172,7 +172,7 @@ class OutlierWeights:
         (m, k), n = x.shape, self.shape[1]
         plain, marks = isinstance(x, Buffer), b""
         if plain:
-            y, result = buffers.fresh("f32", (m, n))
+            y, result = buffers.fresh("f32", (m, n), "outlier_matmul")
             rows, at = DenseRows(x.address, m, k, x.dtype == "f16"), result.address
         else:
             y = buffers.empty_array(_import_numpy(), (m, n), "float32", "outlier_matmul")

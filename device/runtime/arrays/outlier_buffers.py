@@ -21,7 +21,7 @@ def activations_of(x: Any) -> Buffer:
     if len(found.shape) != 2 or found.dtype not in ("f32", "f16"):
         raise InputError(
             "outlier_matmul: expected x of 2 dimensions, f32 or f16, "
-            f"found {list(found.shape)} {found.dtype}"
+            f"found {list(found.shape)} {found.dtype}{buffers.shape_hint(found)}"
         )
     return found
 
@@ -77,6 +77,6 @@ def _checked_weights(w: Any, dtype: str, most_channels: int) -> Buffer:
     if found.dtype != dtype or len(found.shape) != 2 or found.shape[0] > most_channels:
         raise InputError(
             f"outlier weights: expected w [k, n] of {dtype} with at most {most_channels} channels, "
-            f"found {found.dtype} {list(found.shape)}"
+            f"found {found.dtype} {list(found.shape)}{buffers.shape_hint(found)}"
         )
     return found

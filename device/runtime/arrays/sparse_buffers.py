@@ -85,7 +85,7 @@ def vectors_of(
     given = buffers.readable(x, "sparse matrix: x")
     buffers.checked(given, OPERANDS[stored], (shape[1],), "sparse matrix: x")
     if out is None:
-        y, result = buffers.fresh(SUMS[stored], (shape[0],))
+        y, result = buffers.fresh(SUMS[stored], (shape[0],), "sparse matrix")
         return given, result, y
     result = buffers.writable(out, "sparse matrix: out", BY_NAME[SUMS[stored]].bytes)
     buffers.checked(result, SUMS[stored], (shape[0],), "sparse matrix: out")
