@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Estimates what matrix products lose to the best method of a search: docs/results/gemm_regret.csv.
 
-    scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--count 30]
-        [--most 8388608] [--seed 77] [--write]
+    scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--sample set]
+        [--count 30] [--most 8388608] [--seed 77] [--write]
 
 Regret is the time of the chosen method over that of the best one found, minus 1, in simulated
-time, of random products for which no table was searched: for the table's answer, for the analytic
-rule alone, and for the one fixed blocking that is best on these products. The search tries every
-register tile with and without packing, then what neighbors the best; the best few and the choices
-then run once more, together. --most limits the operations of a product. What the search estimated
-is kept in regret.sqlite next to this user's history, separate from it, and the same command
-resumes. --write records the means.
+time: for the table's answer, for the analytic rule alone, and for the one fixed blocking that is
+best on these products. They are random ones for which no table was searched, or --sample set: some
+of the shapes that tables are searched for. The search tries every register tile with and without
+packing, then what neighbors the best; the best few and the choices then run once more, together.
+--most limits the operations of a product. What the search estimated is kept in regret.sqlite next
+to this user's history, separate from it, and the same command resumes. --write records the means.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import random
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--boards", default=_BOARDS)
     parser.add_argument("--dtype", choices=("f32", "s8", "u8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="none")
+    parser.add_argument("--sample", choices=tuple(_SAMPLES), default="unseen")
     parser.add_argument("--count", type=int, default=REGRET_COUNT, help="products per board")
     parser.add_argument("--most", type=int, default=COUNTED_OPERATIONS)
     parser.add_argument("--seed", type=int, default=REGRET_SEED)
@@ -65,22 +67,42 @@ def main() -> None:
     for name in options.boards.split(","):
         board = load_board(name)
         with History(data_folder() / "regret.sqlite") as history:
-            found = _regrets(_Searches(board, history), _unseen(board, options))
+            found = _regrets(_Searches(board, history), _products(board, options))
         means = {choice: statistics.fmean(r[choice] for r in found) for choice in _CHOICES}
         print(name, *(f"{choice} {mean:.3f}" for choice, mean in means.items()), flush=True)
         if options.write:
             _record(board, means, len(found), options)
 
 
-def _unseen(board: BoardProfile, options: argparse.Namespace) -> list[MatrixProduct]:
-    """Products without a vector for which no table was searched."""
-    searched, packed = set(shape_set()), packed_of(options.packed)
+def _products(board: BoardProfile, options: argparse.Namespace) -> list[MatrixProduct]:
+    """The products of a sample, as many as wanted; none with a vector."""
+    shapes = _SAMPLES[options.sample](board, options)
+    fitting = (s for s in shapes if 1 not in (s.m, s.n))
+    packed = packed_of(options.packed)
+    chosen = itertools.islice(fitting, options.count)
+    return [MatrixProduct(shape, options.dtype, 1, packed) for shape in chosen]
+
+
+def _unseen(board: BoardProfile, options: argparse.Namespace) -> Iterator[GemmShape]:
+    """Random shapes for which no table was searched."""
+    searched = set(shape_set())
     found = unseen_cases(
         table_of(board), board.platform, 20 * options.count, options.most, options.seed
     )
-    shapes = (case.shape for case in found if 1 not in (case.shape.m, case.shape.n))
-    unseen = itertools.islice((s for s in shapes if s not in searched), options.count)
-    return [MatrixProduct(shape, options.dtype, 1, packed) for shape in unseen]
+    return (case.shape for case in found if case.shape not in searched)
+
+
+def _of_set(_: BoardProfile, options: argparse.Namespace) -> list[GemmShape]:
+    """The shapes that tables are searched for, in random order."""
+    shapes = shape_set(options.most)
+    random.Random(options.seed).shuffle(shapes)
+    return shapes
+
+
+_SAMPLES: Mapping[str, Callable[[BoardProfile, argparse.Namespace], Iterable[GemmShape]]] = {
+    "unseen": _unseen,
+    "set": _of_set,
+}
 
 
 class _Searches:
@@ -214,8 +236,10 @@ def _record(
     board: BoardProfile, means: Mapping[str, float], count: int, options: argparse.Namespace
 ) -> None:
     kind = {"core": board.timing[0].core, "dtype": options.dtype, "packed": options.packed}
+    kind["sample"] = options.sample
     figures = {f"{name}_regret": f"{mean:.3f}" for name, mean in means.items()}
     command = f"scripts/gemm_regret.py --dtype {options.dtype} --packed {options.packed}"
+    command += " --sample set" if options.sample == "set" else ""
     command += f" --count {options.count} --most {options.most} --seed {options.seed} --write"
     row = {**kind, "shapes": str(count), **figures}
     record("gemm_regret.csv", [row], tuple(kind), ("estimated, 1 thread", command))
