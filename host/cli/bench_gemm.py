@@ -18,6 +18,7 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
@@ -252,7 +253,7 @@ def _print_report(report: GemmReport) -> None:
     if regret := report.regret:
         print(
             f"regret   mean {100 * regret.mean:.1f}%, worst {100 * regret.worst:.1f}% "
-            f"over {len(regret.products)} products that were not tuned"
+            f"over {counted(len(regret.products), 'product')} not tuned before"
         )
     if report.peers:
         for name, version in sorted(report.peers.versions.items()):
@@ -260,7 +261,9 @@ def _print_report(report: GemmReport) -> None:
         for name, why in sorted(report.peers.missing.items()):
             print(f"missing  {name}: {why}")
     if report.refused:
-        print(f"left out {report.refused} products: too large for the board, or to emulate")
+        print(
+            f"left out {counted(report.refused, 'product')}: too large for the board, or to emulate"
+        )
 
 
 def _show_summary(report: GemmReport) -> None:
@@ -274,6 +277,7 @@ def _show_summary(report: GemmReport) -> None:
                 f", {each.ratio:.2f} x the best peer "
                 f"(worst {ratio:.2f}: {shape.m},{shape.k},{shape.n})"
             )
-        print(f"mean     {text}, {each.products} products")
+        print(f"mean     {text}, {counted(each.products, 'product')}")
     gain = geometric_mean(r.gain for r in report.results)
-    print(f"gain     {gain:.3f} x edgekit's single fixed method, {len(report.results)} products")
+    products = counted(len(report.results), "product")
+    print(f"gain     {gain:.3f} x edgekit's single fixed method, {products}")

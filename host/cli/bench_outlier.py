@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.host.common.text import counted
+
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
@@ -95,7 +97,8 @@ def _print_report(found: OutlierBenchmark) -> None:
         shape = result.worst_shape
         print(
             f"mean     {result.mean:.2f} x as fast as {result.bar.name} (worst {result.worst:.2f}: "
-            f"{shape.m},{shape.k},{shape.n}), bar {result.bar.least:.2f}, {result.cells} products"
+            f"{shape.m},{shape.k},{shape.n}), bar {result.bar.least:.2f}, "
+            f"{counted(result.cells, 'product')}"
         )
     for name, version in sorted(found.versions.items()):
         print(f"peer     {name} {version}")

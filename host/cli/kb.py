@@ -19,6 +19,7 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
@@ -143,7 +144,8 @@ def _print_answer(
         return
     print(f"method   {method_text(answer.method)}")
     print(f"rule     {answer.rule}: {answer.why}")
-    print(f"history  {answer.history_rows} measurements")
+    if answer.history_rows:
+        print(f"history  {counted(answer.history_rows, 'measurement')}")
 
 
 def _print_table(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> None:

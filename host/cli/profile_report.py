@@ -12,6 +12,7 @@ import typer
 from edgekit.host.cli.options import Json, Store, examples, parse_percent, writes
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 from edgekit.host.cli.profile_write import store_of
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import Agreement, CallTimes, ReleaseComparison, StrayTensor
@@ -227,9 +228,10 @@ def _print_comparison(found: ReleaseComparison) -> None:
     table(("operator", "kind", "µs before", "after", "change", "95% sure"), rows, left=2)
     hidden = len(found.operators) - _MOST
     if hidden > 0:
-        print(f"{hidden} more operators: --json")
+        print(f"{counted(hidden, 'more operator')}: --json")
     if found.left_out:
-        print(f"{len(found.left_out)} operators are in only one of the releases")
+        only = counted(len(found.left_out), "operator is", "operators are")
+        print(f"{only} in only one of the releases")
 
 
 def _format_change(ratio: float) -> str:

@@ -24,6 +24,7 @@ from edgekit.host.cli.options import (
     examples,
     parse_budget,
 )
+from edgekit.host.common.text import counted
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def _progress_printer(board: str) -> Iterator[Callable[[TuningProgress], None]]:
             shape = progress.product.shape
             tell(
                 f"round {progress.step + 1}, product {progress.done} of {progress.total} "
-                f"({shape.m},{shape.k},{shape.n}), {progress.measured} measurements, "
+                f"({shape.m},{shape.k},{shape.n}), {counted(progress.measured, 'measurement')}, "
                 f"best so far {progress.gain:.3f} x the default, "
                 f"{max(progress.seconds_left, 0.0):.0f} s left"
             )
@@ -318,7 +319,8 @@ def _print_summary(board: str, outcome: TuningOutcome) -> None:
     if rows:
         table(("m,k,n", "dtype", "gain", "method"), rows, left=2)
     print(f"measured  {outcome.measured} now, {outcome.known} before")
-    print(f"gain      {gain_of(outcome):.3f} x the default over {len(best)} products (mean)")
+    products = counted(len(best), "product")
+    print(f"gain      {gain_of(outcome):.3f} x the default over {products} (mean)")
     for p in outcome.refused:
         print(f"left out  {p.shape.m},{p.shape.k},{p.shape.n}: too large for the board's memory")
     if not outcome.finished:

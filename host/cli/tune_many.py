@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.host.cli.many import check_all, pool_for
+from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
     from edgekit.host.lab.jobs.task import Sent
@@ -69,7 +70,7 @@ def _format_progress(tuning: Tuning) -> str:
         return f"{tuning.board}: {tuning.report.message if tuning.report else 'not started'}"
     gain = tuning.document.get("gain", 1.0)
     end = ", nothing left to try" if tuning.document.get("finished") else ""
-    return f"{tuning.board}: {tuning.measured} measurements, {gain:.3f} x{end}"
+    return f"{tuning.board}: {counted(tuning.measured, 'measurement')}, {gain:.3f} x{end}"
 
 
 def _print_table(found: Sequence[Tuning], of_model: bool) -> None:

@@ -32,6 +32,7 @@ from edgekit.host.cli.options import (
     refuse_without,
 )
 from edgekit.host.cli.tune_order import tune_order
+from edgekit.host.common.text import counted
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 
@@ -199,7 +200,7 @@ def _progress_printer(
             gain = "" if progress.gain is None else f", {progress.gain:.3f} x so far"
             tell(
                 f"round {progress.round}, {progress.left} of {progress.keys} kinds of operators "
-                f"left, {progress.measured} measurements{gain}, "
+                f"left, {counted(progress.measured, 'measurement')}{gain}, "
                 f"{max(progress.seconds_left, 0.0):.0f} s left"
             )
 

@@ -320,10 +320,10 @@ def test_compile_tells_the_threshold(edgekit: Any, home: Path, factor: float) ->
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     shown = re.search(
-        r"without --samples, channels beyond 6 are computed separately in 1 products(.*)", done.err
+        r"without --samples, channels beyond 6 are computed separately in 1 product(.*)", done.err
     )
     assert shown, done.err
-    doubled = "; for golden inputs 1 of them exceed it in more than 1 of 32 channels"
+    doubled = "; golden inputs exceed it in 1 of them in more than 1 of 32 channels"
     assert shown[1].startswith(doubled if factor > 1 else "") and bool(shown[1]) == (factor > 1)
     if factor > 1:
         assert float(shown[1].split()[-1]) in (96, 192, 384)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.host.common.text import counted
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
@@ -77,7 +78,7 @@ def split_note(splits: Mapping[str, FittedSplit]) -> str:
     plain = sum(each.tried[0].cost for each in splits.values())
     return (
         f"outliers: {sum(map(bool, apart))} of {len(apart)} products compute "
-        f"{sum(apart)} channels separately, at {cost / plain:.2f} times the cost without"
+        f"{counted(sum(apart), 'channel')} separately, at {cost / plain:.2f} times the cost without"
     )
 
 
@@ -102,7 +103,7 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     [first, *_] = (fixed for fixed, _ in taken.values())
     raised = [found for fixed, found in taken.values() if found > fixed]
     note = (
-        f"; for golden inputs {len(raised)} of them exceed it in more than 1 of {share} "
+        f"; golden inputs exceed it in {len(raised)} of them in more than 1 of {share} "
         f"channels, so it is doubled at run time, to {min(raised):g}"
         if raised
         else ""
@@ -110,7 +111,7 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     note += f" to {max(raised):g}" if len({*raised}) > 1 else ""
     return (
         f"outliers: without --samples, channels beyond {first:g} are computed separately "
-        f"in {len(taken)} products{note}"
+        f"in {counted(len(taken), 'product')}{note}"
     )
 
 
