@@ -166,6 +166,7 @@ def _rows_text(rows: int, kept: int, measurements: int) -> str:
     if not measurements and rows == kept:
         return f"{counted(kept, 'row')} of edgekit's own, none measured here"
     own = f"{counted(rows - kept, 'row')} from {counted(measurements, 'measurement')}"
+    own += " (no answer changes)" if rows == kept else ""
     return f"{own}, {kept} of edgekit's own" if kept else own
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.tables.gemm_file import load_table, table_text
 from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.compiler.tables.spmv import spmv_table_of
@@ -164,6 +164,15 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
         "lab", "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--json"
     ).document
     assert (answer["rule"], answer["method"]["mc"]) == ("exact", 256)
+
+
+def test_build_says_that_no_answer_changes(edgekit: Any, tmp_path: Path) -> None:
+    usual = analytic_method(load_board("a57"), _SHAPE)
+    with History() as history:
+        history.add([measured(cost=2e-3, method=usual)])
+    build = ("lab", "kb", "build", "--board", "a57", "--no-base", "-o", tmp_path / "table.json")
+    text = edgekit(*build).out
+    assert ": 0 rows from 1 measurement (no answer changes)\n" in text
 
 
 def test_build_tells_of_rows_that_no_measurement_explains(edgekit: Any, home: Path) -> None:
