@@ -244,17 +244,14 @@ def _check_sizes(a: Any, b: Any, hints: Tuple[str, str] = ("", "")) -> Tuple[int
     matrices."""
     for name, shape, hint in zip("ab", (a, b), hints):
         if len(shape) != 2:
-            raise InputError(
-                f"gemm: expected {name} of 2 dimensions, found {_format_shape(shape)}{hint}"
-            )
+            raise InputError(f"gemm: expected {name} of 2 dimensions, found {list(shape)}{hint}")
         if max(shape) > _LARGEST:
             raise InputError(
-                f"gemm: expected sizes up to {_LARGEST}, found {name} of {_format_shape(shape)}"
+                f"gemm: expected sizes up to {_LARGEST}, found {name} of {list(shape)}"
             )
     if a[1] != b[0]:
         raise InputError(
-            f"gemm: expected as many columns of a as rows of b, found {_format_shape(a)} "
-            f"and {_format_shape(b)}"
+            f"gemm: expected as many columns of a as rows of b, found {list(a)} and {list(b)}"
         )
     return a[0], b[1], a[1]
 
@@ -264,8 +261,8 @@ def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
     if found != (shape, dtype):
         actual = type(value).__name__
         if found[0] is not None:
-            actual = f"{found[1] or actual} {_format_shape(found[0])}"
-        raise InputError(f"gemm: expected {name} of {dtype} {_format_shape(shape)}, found {actual}")
+            actual = f"{found[1] or actual} {list(found[0])}"
+        raise InputError(f"gemm: expected {name} of {dtype} {list(shape)}, found {actual}")
 
 
 def _overlaps_itself(out: Any) -> bool:
@@ -306,7 +303,3 @@ def _with_rows(np: Any, array: Any) -> Any:
 def _to_operand(array: Any) -> Operand:
     row, col = (stride // array.itemsize for stride in array.strides)
     return Operand(array.ctypes.data, row, col)
-
-
-def _format_shape(shape: Any) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 from edgekit.device.runtime.arrays import buffers, sampling
 from edgekit.device.runtime.arrays.address import address_of
@@ -132,7 +132,7 @@ class OutlierWeights:
         if scale.ndim != 2 or (not len(scale) and len(w)):
             raise InputError(
                 "outlier weights: expected scales [groups, n] for 4-bit weights, "
-                f"found {_format_shape(scale.shape)}"
+                f"found {list(scale.shape)}"
             )
         k, groups = 2 * len(w), len(scale)
         if groups and k % groups:
@@ -229,7 +229,7 @@ def outlier_matmul(
     x = _checked_x(x) if buffers.has_numpy(x) else activations_of(x)
     if x.shape[1] != w.shape[0]:
         raise InputError(
-            f"outlier_matmul: expected x of {w.shape[0]} channels, found {_format_shape(x.shape)}"
+            f"outlier_matmul: expected x of {w.shape[0]} channels, found {list(x.shape)}"
         )
     try:
         options = _parse_options(threshold, absmax, rows_per_scale, bool(check_finite), path)
@@ -326,7 +326,7 @@ def _checked_x(x: Any) -> Any:
     if x.ndim != 2 or x.dtype not in (np.float32, np.float16) or not x.dtype.isnative:
         raise InputError(
             "outlier_matmul: expected x of 2 dimensions, float32 or float16, "
-            f"found {_format_shape(x.shape)} {x.dtype}"
+            f"found {list(x.shape)} {x.dtype}"
         )
     contiguous = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
     if contiguous and x.flags.aligned:
@@ -355,7 +355,7 @@ def _check_matrix(np: Any, name: str, value: Any, types: Any) -> Any:
     buffers.refuse_masked(value, f"outlier weights: {name}")
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.name not in types:
         found = getattr(value, "dtype", type(value).__name__)
-        shape = _format_shape(getattr(value, "shape", ()))
+        shape = list(getattr(value, "shape", ()))
         raise InputError(
             f"outlier weights: expected {name} [k, n] of {' or '.join(types)}, "
             f"found {found} {shape}"
@@ -373,8 +373,8 @@ def _convert_scales(np: Any, scale: Any, shape: Any) -> Any:
     scale = buffers.as_array(np, scale, "outlier weights: scale")
     if scale.shape != shape or scale.dtype.kind != "f":
         raise InputError(
-            f"outlier weights: expected scales {_format_shape(shape)} of floats, "
-            f"found {scale.dtype} {_format_shape(scale.shape)}"
+            f"outlier weights: expected scales {list(shape)} of floats, "
+            f"found {scale.dtype} {list(scale.shape)}"
         )
     what = "outlier weights: scale"
     # Infinity is rejected below.
@@ -384,10 +384,6 @@ def _convert_scales(np: Any, scale: Any, shape: Any) -> Any:
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"outlier weights: expected scales above 0, found {scale[at]} at {_format_shape(at)}"
+            f"outlier weights: expected scales above 0, found {scale[at]} at {list(at)}"
         )
     return scale
-
-
-def _format_shape(shape: Optional[Any]) -> str:
-    return "[" + ", ".join(map(str, shape or ())) + "]"
