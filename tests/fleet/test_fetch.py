@@ -336,7 +336,9 @@ def test_a_clock_far_ahead_changes_nothing(place: Fetching, tiny: TinyBundle) ->
 
 def test_damaged_metadata_is_one_line(place: Fetching) -> None:
     place.folder.renew()
-    damages = (b"{}", b"[]", b"\xff", b'{"signed": 1, "signatures": []}', b"[" * 10_000)
+    odd_text = (place.folder.path / "metadata" / "1.root.json").read_bytes()
+    odd_text = odd_text.replace(b'"_type"', b'"odd":"\\ud800","_type"', 1)
+    damages = (b"{}", b"[]", b"\xff", b'{"signed": 1, "signatures": []}', b"[" * 10_000, odd_text)
     names = ("1.snapshot.json", "2.root.json")  # the board asks whether there is a second root
     for name, damage in ((names[0], b""), *itertools.product(names, damages)):
         path = place.folder.path / "metadata" / name

@@ -12,7 +12,7 @@ import json
 import re
 from typing import Iterator, NamedTuple, Optional, Tuple
 
-from edgekit.device.runtime.agent.strict import short
+from edgekit.device.runtime.agent.strict import printable, short
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record, asdict
 
@@ -170,7 +170,7 @@ def check_file(data: bytes) -> None:
 def _sanitize_text(value: object) -> object:
     """Makes all text printable and short, since names come from kernels and models."""
     if isinstance(value, str):
-        return "".join(c if c.isprintable() else "?" for c in value[:_LONGEST_TEXT])
+        return printable(value[:_LONGEST_TEXT])
     if isinstance(value, dict):
         return {key: _sanitize_text(item) for key, item in value.items()}
     if isinstance(value, list):

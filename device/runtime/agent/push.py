@@ -236,7 +236,7 @@ def _post_profiles(
         piece = data[start : start + _PIECE]
         bandwidth.take(len(piece) + _PIECE_OVERHEAD)
         connection.send(piece)
-    answer = connection.getresponse()
+    answer = answer_of(connection)
     why = short(answer.read(_MOST_ANSWER).decode("utf-8", "replace"))
     if answer.status == 200:
         return
@@ -246,6 +246,15 @@ def _post_profiles(
     if answer.status in (401, 403):
         raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
     raise LaterError(message, retry_after(answer))
+
+
+def answer_of(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """The answer to a request. HTTPException if it comes in chunks, which no server of edgekit
+    sends: http.client believes a chunk of a negative length."""
+    answer = connection.getresponse()
+    if answer.chunked:
+        raise http.client.HTTPException("an answer in chunks")
+    return answer
 
 
 def retry_after(answer: http.client.HTTPResponse) -> float:

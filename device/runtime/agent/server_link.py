@@ -13,6 +13,7 @@ from edgekit.device.runtime.agent.push import (
     Bandwidth,
     LaterError,
     PushTarget,
+    answer_of,
     connect,
     retry_after,
 )
@@ -177,7 +178,7 @@ class ServerLink:
             own["Range"] = f"bytes={start}-"
         path = f"/v1/boards/{self._home.board}/releases/{page}"
         self._connection.request(method, path, body, own)
-        return self._connection.getresponse()
+        return answer_of(self._connection)
 
     def _check(self, answer: http.client.HTTPResponse, expected: int) -> None:
         if answer.status == expected:

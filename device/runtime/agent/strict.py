@@ -13,9 +13,14 @@ MAX_INTEGER = 1 << 40
 T = TypeVar("T")
 
 
+def printable(text: str) -> str:
+    """Replaces what a terminal would interpret."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def short(value: object, most: int = 80) -> str:
-    """Formats `value` as one line of at most `most` characters."""
-    text = " ".join(str(value).split())
+    """Formats `value` as one line of at most `most` printable characters."""
+    text = printable(" ".join(str(value).split()))
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

@@ -64,9 +64,10 @@ class Pointer(Record):
 
 
 def canonical(value: object) -> bytes:
-    """The bytes that are signed: sorted keys, no white space."""
+    """The bytes that are signed: sorted keys, no white space. A server may send text that is no
+    Unicode, which then has no valid signature."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return text.encode("utf-8", "surrogatepass")
 
 
 def key_object(line: str) -> Dict[str, Any]:
