@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.host.debian.architecture import Architecture
 from edgekit.host.debian.tools import BoardToolError, find_tools
 
-_PREPARE_SECONDS = 300
+_PREPARE_SECONDS = 1800  # a minute of CPU time; the host may be busy
 _PREPARED = b"edgekit: prepared"
 
 

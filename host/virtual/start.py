@@ -26,7 +26,7 @@ from edgekit.host.virtual.qmp import Qmp, QmpError
 from edgekit.host.virtual.saved import load_state, save_state, state_path, wake_timers
 from edgekit.host.virtual.types import BoardOptions, OnStep, RunningBoard
 
-_BOOT_SECONDS = 240
+_BOOT_SECONDS = 1200  # half a minute of CPU time; the host may be busy
 _RESTORED_SECONDS = 60
 _QMP_SECONDS = 60
 _COPY_SECONDS = 120
