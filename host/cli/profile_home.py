@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from edgekit.host.fleet.updates import ReleaseFolder
 
 _PORT = 8470
+_EVERY_ADDRESS = "0.0.0.0"
 _EDGEKIT = (sys.executable, "-c", "from edgekit.host.cli.main import run; run()")
 _FetchKilobits = Annotated[
     int,
@@ -116,7 +117,7 @@ def serve(
     context: typer.Context,
     address: Annotated[
         str, typer.Option("--address", metavar="IP", help="Address to listen on.")
-    ] = "0.0.0.0",
+    ] = _EVERY_ADDRESS,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")
     ] = _PORT,
@@ -311,6 +312,11 @@ def _address(server: str | None) -> tuple[str, int]:
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
+    if found[1] == _EVERY_ADDRESS:
+        raise InputError(
+            f"--server: expected the address of this host as seen from the board, found "
+            f"{_EVERY_ADDRESS}, by which a board reaches itself; ip address shows it"
+        )
     return found[1], int(found[2] or _PORT)
 
 

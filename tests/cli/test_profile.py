@@ -64,6 +64,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
         (("pull", "--sampling", "maybe"), "expected one of 'on', 'off', 'explore', found maybe"),
         (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
         (("server", "enroll", "local"), "--server HOST with the address"),
+        (("server", "enroll", "x", "--server", "0.0.0.0"), "by which a board reaches itself"),
         (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),
     ):
         done = edgekit("profile", *arguments)
