@@ -47,6 +47,7 @@ _FEW = 6
 _MOST_SERVER_SECONDS = 180.0  # of CPU, for 1,000 boards
 _SERVER_KILLS = 0.25  # of all
 _LAST_SECONDS = 600.0
+_LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,18 @@ class _Fleet:
                     os._exit(0)
                 self.polls[pid] = board
 
-    def poll_all(self) -> float:
-        """Lets every board poll to the end; returns how many seconds that took."""
-        begin = time.monotonic()
+    def poll_all(self) -> None:
+        """Lets every board poll to the end."""
         self.start_polls()
         self.reap(wait=True)
-        return time.monotonic() - begin
+
+    def ended_within(self, seconds: float) -> float | None:
+        """Waits; after how many seconds all polls had ended, None if one goes on."""
+        begin = time.monotonic()
+        while self.polls and time.monotonic() - begin < seconds:
+            time.sleep(_LOOK_SECONDS)
+            self.reap()
+        return None if self.polls else time.monotonic() - begin
 
     def reap(self, wait: bool = False) -> None:
         for pid in list(self.polls):
@@ -177,15 +184,12 @@ class _Fleet:
                 del self.polls[pid]
 
     def kill(self) -> None:
-        """Kills a server or a board that polls."""
-        self.reap()
+        """Kills the server or one of the boards that poll."""
         if self.chance.random() < _SERVER_KILLS:
             end_server(self.server)
             self._serve()
-        elif self.polls:
-            os.kill(self.chance.choice(list(self.polls)), signal.SIGKILL)
         else:
-            return
+            os.kill(self.chance.choice(list(self.polls)), signal.SIGKILL)
         self.kills += 1
 
     def torn(self, known: Sequence[str]) -> list[str]:
@@ -227,17 +231,19 @@ def kill_all(folder: Path, kills: int, seed: int) -> bool:
     saved: dict[tuple[str, str], int] = {}  # bytes by board and rollout
     known: list[str] = []
     problems: list[str] = []
-    usual = 0.0  # seconds of a poll, which depend on what else the machine does
+    latest = 1.0  # seconds of a poll after which a kill comes; how long polls take varies
     with running_fleet(place, chance) as fleet:
         while fleet.kills < kills:
             weights = _retrained(weights, chance)
             bundle = sign_bundle(with_weights(tiny, weights.tobytes(), len(known)), owner)
             known.append(bundle.manifest.id)
             place.offer(bundle, f"rollout-{len(known)}")
-            usual = usual or fleet.poll_all()
-            for _ in range(chance.randrange(3, 12)):
+            while fleet.kills < kills:
                 fleet.start_polls()
-                time.sleep(chance.uniform(0, usual))
+                if ended := fleet.ended_within(chance.uniform(0, latest)):
+                    latest = ended
+                    break  # boards have the release: a kill would meet nothing
+                latest *= 1.1
                 fleet.kill()
                 problems += fleet.torn(known)
                 saved |= _saved(place)
