@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.deploy.api import connect
-from tests.support.c_application import build_program
+from tests.support.c_application import build_program, dense_model
 from tests.support.onnx_models import model, node, recurrent, save, value
 from tests.support.quantize_models import classifier, samples, save_samples
 
@@ -114,10 +114,7 @@ def test_a_repeated_inference_begins_with_the_states_of_the_release(
 
 @pytest.mark.slow
 def test_an_inference_of_a_c_program_is_repeated(edgekit: Any, home: Path) -> None:
-    rng = np.random.default_rng(3)
-    weights = {"w": rng.standard_normal((4, 4)).astype(np.float32)}
-    net = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 4])], ["y"], weights)
-    path, data = save(net, home, "net.onnx"), save_samples(home, x=5 * rng.random((32, 4)))
+    path, data = dense_model(home)
     done = edgekit("deploy", path, "--samples", data, "--field-ranges", "--shadow", "1/1")
     assert done.code == 0, done.err
     program = build_program(home / "c")

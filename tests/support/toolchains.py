@@ -33,12 +33,12 @@ def compile_for(board: BoardProfile, source: Path, program: Path, *options: str)
     subprocess.run([*command, "-o", str(program)], env={**os.environ, **caches}, check=True)
 
 
-def program_compiler() -> tuple[str, ...]:
-    """The command that compiles a program for this machine.
+def program_compiler(target: str = "") -> tuple[str, ...]:
+    """The command that compiles a program for a target, by default this machine.
 
     The toolchain's cache has the C library for this target and optimization. Undefined behavior
     traps: the compiler's reports would need a library that takes 20 seconds to build.
     """
     checks = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
-    target = load_board("local").target
+    target = target or load_board("local").target
     return (sys.executable, "-m", "ziglang", "cc", "-target", target, "-O3", *checks)

@@ -19,11 +19,17 @@ from edgekit.host.cli.application import new
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import sign_bundle
+from edgekit.host.deploy.compiled import compiled
 from edgekit.host.deploy.release import ApplicationState
+from edgekit.host.fleet.profiles import ProfileStore, agreements, pull
 from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.virtual import down, up
+from edgekit.kb.targets.board import load_board
 from tests.cli.test_hearing import _melody, _wav, _words
+from tests.support.c_application import build_program, dense_model
 
 pytestmark = pytest.mark.boards
 
@@ -164,6 +170,24 @@ def test_templates_that_hear_words_work(device, tmp_path):
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert answers == [["_silence_", "low", "high"], "low", "high"], done.stderr
         assert board.stop_application().state == "stopped"
+
+
+def test_an_inference_of_a_c_program_is_repeated_in_float(device, tmp_path):
+    model, samples = dense_model(tmp_path)
+    options = CompileOptions(samples=samples, shadow=1, field_ranges=True)
+    made = compiled(model, load_board(device.profile), options)
+    device.deploy(sign_bundle(made.bundle))
+    program = build_program(tmp_path / "c", board=device.profile)
+    for file in (program, program.with_name("libedgekit-app.so")):
+        device.transport.put(file.read_bytes(), f"c/{file.name}", deadline=120)
+    command = "chmod +x c/program; c/program . run run run"
+    done = device.transport.run(["sh", "-c", command], deadline=120)
+    assert len(done.stdout.splitlines()) == 3, done
+    store, found = ProfileStore(tmp_path / "profiles"), []
+    for _ in range(_MOST_LOOKS):  # the batch is written after the program has ended
+        if pull(device, store).stored.new and (found := agreements(store)):
+            break
+    assert [(one.inferences, one.agreed) for one in found] == [(1, 1)]
 
 
 def _client_of_wyoming() -> bytes:
