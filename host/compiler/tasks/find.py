@@ -321,9 +321,12 @@ def _segmenter(model: KnownModel) -> Prepared | None:
         whose, labels = known
         source += f", labels of {whose} because there are {seen.count} classes"
     likely = likely or (seen.classes == 1 and len(model.ends.outputs) > 1)
-    if not pixels and likely and model.torch_pixels:
-        pixels = model.torch_pixels
-        source += ", pixels as PyTorch's models take them"
+    if not pixels and model.is_open:
+        whose, pixels = model.named_pixels
+        if not whose and likely and model.torch_pixels:
+            whose, pixels = "PyTorch", model.torch_pixels
+        taken = f"as {whose}'s models take them" if whose else "from 0 to 1"
+        source += f", pixels {taken}"
     spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **pixels)
     return recognized(made, spec, "finds the classes of pixels", source)
 

@@ -14,7 +14,6 @@ from edgekit.device.runtime.agent.task import (
     CROP,
     DETECT,
     INSTANCES,
-    LINEAR,
     OBB,
     PICTURES,
     SEGMENT,
@@ -30,16 +29,14 @@ from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS, pixels_by_name
 
 _FINER = ((INSTANCES, SEGMENT), (OBB, DETECT))  # what else a task that is named may be
 _STATED = {"segment": INSTANCES}  # as Ultralytics names it
-_IMAGENET_PIXELS: dict[str, Any] = {
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
-    "filter": LINEAR,
-}
 _BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
+_SHARES: dict[str, Any] = {"mean": (0.0,), "scale": (255.0,)}
 _MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
+_MEANS = (0.3, 0.6)  # of pixels from 0 to 1
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
@@ -93,25 +90,26 @@ class KnownModel:
     def pixels(self, count: int, head: str = "") -> dict[str, Any]:
         """What is stated of the values of pixels, as fields of a TaskSpec. Files next to the model
         count if they have as many classes, and MMDeploy's for its `head`: they may be another
-        model's."""
+        model's. What the file itself does with pixels counts more: they are of the network it is
+        made of."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
-        config = self.config
+        config, scaled = self.config, self._scaled_pixels
         if MMDEPLOY in (config.head, head):  # whose file does not say how many classes there are
             if config.head != head:
-                return _BYTES if self._takes_bytes else {}
-            return {"mean": config.mean, "scale": config.scale, **config.placing}
+                return scaled
+            return {"mean": config.mean, "scale": config.scale, **config.placing, **scaled}
         if config.kind == MMPRETRAIN:  # nor does it
-            return {} if head else {"mean": config.mean, "scale": config.scale}
+            return {} if head else {"mean": config.mean, "scale": config.scale, **scaled}
         # A detector of PaddleDetection does not show how many classes it has, a vector has none.
         classes = count or (0 if config.classifies else config.classes)
         fits = self.states_pixels_alone or classes == config.classes
         if not (config.scale and fits):
-            return _BYTES if self._takes_bytes else {}
+            return scaled
         order = {"channels": BGR} if config.channels == BGR else {}
         filter_ = {"filter": config.filter} if config.filter else {}
-        return {"mean": config.mean, "scale": config.scale, **order, **filter_}
+        return {"mean": config.mean, "scale": config.scale, **order, **filter_, **scaled}
 
     @property
     def states_pixels_alone(self) -> bool:
@@ -145,23 +143,32 @@ class KnownModel:
         nobody's are likely. TensorFlow's have one more class, for the background; Keras' end in a
         softmax, and of those the MobileNets cut what is above 6. Teachable Machine numbers its
         labels. YOLOv5's exporter names classes, but no task."""
+        placing = {"fit": CROP, "zoom": 256 / 224}  # of torchvision's programs
         if self.own.labels and not self.own.task:
-            return "YOLOv5", {**_IMAGENET_PIXELS, "fit": CROP}
+            return "YOLOv5", {**IMAGENET_PIXELS, "fit": CROP}
+        whose, pixels = self.named_pixels
+        if whose:
+            return whose, {**pixels, **placing}
         if self.path.stem == _TEACHABLE and not self._scales:
             return "Teachable Machine", {"mean": (127.5,), "scale": (127.5,), "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
         if not self._scales and self._is_mobile_net:
             return "Keras", {"mean": (127.5,), "scale": (127.5,)}
-        placing = {"fit": CROP, "zoom": 256 / 224}  # of torchvision's programs
         return ("PyTorch", {**self.torch_pixels, **placing}) if self.torch_pixels else ("", {})
+
+    @property
+    def named_pixels(self) -> tuple[str, dict[str, Any]]:
+        """Whose networks this is by its names, and how they take pixels; empty if unknown."""
+        known = pixels_by_name(self.path.stem, self.ends.image.name)
+        return known if self.is_open else ("", {})
 
     @property
     def torch_pixels(self) -> dict[str, Any]:
         """How PyTorch's models usually take pixels, if this may be one."""
         tensor = self.ends.graph.tensors[self.ends.image.name]
         is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3 and not self._scales
-        return _IMAGENET_PIXELS if is_torch else {}
+        return IMAGENET_PIXELS if is_torch else {}
 
     @property
     def is_open(self) -> bool:
@@ -176,18 +183,18 @@ class KnownModel:
         ends = len(graph.outputs) == 1 and self.ends.is_from(graph.outputs[0], ops.Softmax.kind)
         return shape[3] == 3 and cuts and ends and self.ends.computes(ops.DepthwiseConv2D.kind)
 
-    @property
-    def _takes_bytes(self) -> bool:
-        """Whether its first operator brings pixels from 0 to 255 near 1, or around 0."""
+    @cached_property
+    def _scaled_pixels(self) -> dict[str, Any]:
+        """The pixels that its first operator brings near 1, or around 0; empty if it does not."""
         tensors, image = self.ends.graph.tensors, self.ends.image
         if tensors[image.name].dtype is not DType.F32:
-            return False
+            return {}
         for node in self.ends.graph.nodes:
             if image.name in node.inputs:
                 others = [tensors[n].data for n in node.inputs if n not in (None, image.name)]
                 data = others[0] if len(others) == 1 else None
-                return data is not None and data.size in (1, 3) and _is_of_bytes(node.op, data)
-        return False
+                return _scaled_by(node.op, data) if data is not None and data.size in (1, 3) else {}
+        return {}
 
     @property
     def _scales(self) -> bool:
@@ -198,13 +205,19 @@ class KnownModel:
         return scales or graph.tensors[image.name].dtype is not DType.F32
 
 
-def _is_of_bytes(op: Operator, data: Array) -> bool:
-    size = float(np.abs(data).max())
+def _scaled_by(op: Operator, data: Array) -> dict[str, Any]:
+    """The pixels of which an operator with this constant makes others."""
+    least, most = float(np.abs(data).min()), float(np.abs(data).max())
     if isinstance(op, ops.Mul):
-        return 0 < size <= _MOST_FACTOR
+        return _BYTES if 0 < most <= _MOST_FACTOR else {}
     if isinstance(op, ops.Div):
-        return size >= 1 / _MOST_FACTOR
-    return isinstance(op, ops.Add | ops.Sub) and size >= _LEAST_MEAN
+        return _BYTES if most >= 1 / _MOST_FACTOR else {}
+    if not isinstance(op, ops.Add | ops.Sub):
+        return {}
+    subtracts = bool(np.all(data > 0 if isinstance(op, ops.Sub) else data < 0))
+    if subtracts and _MEANS[0] <= least <= most <= _MEANS[1]:
+        return _SHARES
+    return _BYTES if most >= _LEAST_MEAN else {}
 
 
 def known_of(path: Path, ends: Ends, options: CompileOptions) -> KnownModel:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import CROP, CUBIC
+from edgekit.device.runtime.agent.task import CROP
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -15,6 +15,7 @@ from edgekit.host.compiler.tasks.classes import class_count
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.known import KnownModel
 from edgekit.host.compiler.tasks.shares import is_share
+from edgekit.host.compiler.tasks.usual_pixels import CLIP_PIXELS
 
 _LEAST = 8  # numbers of a vector
 _TINY = 1e-12
@@ -25,12 +26,6 @@ _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 _FACE_NET, _FACE_NET_LENGTH = (160, 160), 512
 _FACE_NET_PIXELS: dict[str, Any] = {"mean": (127.5,), "scale": (128.0,)}
 _CLIP, _CLIP_LENGTHS = "clip", (512, 640, 768, 1024)
-_CLIP_PIXELS: dict[str, Any] = {
-    "fit": CROP,
-    "filter": CUBIC,
-    "mean": (122.7709383, 116.7460125, 104.0937362),
-    "scale": (68.5005327, 66.6321579, 70.3231630),
-}
 # Outputs of Hugging Face's encoders of pictures; of those kinds the first token is the vector.
 _TOKENS = "last_hidden_state"
 EMBEDDINGS = ("image_embeds", "pooler_output", _TOKENS)
@@ -75,7 +70,7 @@ def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]
     is_clip = _CLIP in model.path.stem.lower() and image.height == image.width
     if is_clip and length in _CLIP_LENGTHS and model.is_open:
         what = "may be that of a picture, by the name of the file, pixels as CLIP takes them"
-        return what, model.pixels(0) or _CLIP_PIXELS
+        return what, model.pixels(0) or {"fit": CROP, **CLIP_PIXELS}
     return "", {}
 
 

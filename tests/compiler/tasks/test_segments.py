@@ -77,6 +77,8 @@ def test_shares_of_one_class_are_a_proposal(tmp_path):
         assert made.task is not None and made.task.kind == "segment" and not made.task.labels
         assert len(made.task.scale) == (3 if len(outputs) > 1 else 0)
         assert "'x' may be the share of one class" in made.graph.notes[-1]
+        taken = "as PyTorch's models take them" if len(outputs) > 1 else "from 0 to 1"
+        assert f", pixels {taken}" in made.source
         x = {"images": np.zeros((1, 3, *_SIZE), np.float32)}
         (found,) = evaluate(made.graph, x).outputs[made.task.output]
         np.testing.assert_array_equal(found, first[0, 0] > 0)

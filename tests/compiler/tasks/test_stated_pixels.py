@@ -75,6 +75,42 @@ def test_labels_alone_do_not_say_which_pixels_a_model_takes(tmp_path, name, mean
     assert asked.task is not None and asked.task.labels == ("cat", "dog", "hat")
 
 
+@pytest.mark.parametrize(
+    ("kind", "constant", "scale"), [("Sub", 127.5, 1), ("Sub", 0.45, 255), ("Add", 0.45, 127.5)]
+)
+def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant, scale):
+    """Tools that put the normalization into a file leave the one of its network next to it."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(_ABOUT))
+    (tmp_path / "labels.txt").write_text("cat\ndog\nhat\n")
+    nodes = [
+        node(kind, ["images", "c"], ["own"]),
+        node("ReduceMean", ["own"], ["y"], axes=[2, 3], keepdims=0),
+    ]
+    constants = {"c": np.full((1, 3, 1, 1), constant, np.float32)}
+    made = model(nodes, [value("images", [1, 3, *_SIZE])], ["y"], constants, opset=13)
+    made = prepared(save(made, tmp_path))
+    assert made.task is not None and {*made.task.scale} == {scale}
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "mean", "said"),
+    [
+        ("vit_base_patch16_224", "images", 127.5, "timm's ViT"),
+        ("vit-small-patch14-dinov2", "images", 123.675, "PyTorch's"),
+        ("mobilevit_s", "images", 0, "MobileViT"),
+        ("googlenet-9", "data_0", 104, "Caffe's"),
+    ],
+)
+def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said):
+    nodes = [node("Conv", [called, "w"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]),
+             node("Flatten", ["g"], ["y"])]  # fmt: skip
+    weights = {"w": np.zeros((1000, 3, 1, 1), np.float32)}
+    proto = model(nodes, [value(called, [1, 3, *_SIZE])], ["y"], weights, opset=13)
+    made = prepared(save(proto, tmp_path, f"{name}.onnx"))
+    assert made.task is not None and made.task.mean[0] == mean
+    assert f"pixels as {said}" in made.source and "for ImageNet take them" in made.source
+
+
 def test_classifiers_of_yolov5_have_metadata_without_a_task(tmp_path):
     made = prepared(_classifier(tmp_path, stride=32, names="{0: 'a', 1: 'b', 2: 'c'}"))
     assert made.task is not None and made.task.labels == ("a", "b", "c")
