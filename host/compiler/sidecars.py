@@ -40,7 +40,7 @@ _LABELS = re.compile(
 _ENCODER, _DECODER, _NEXT = "encoder_model", "decoder_model", "decoder_with_past_model"
 _MERGED = "decoder_model_merged"  # as it names both in one file
 _MOST_BYTES = 64 << 20
-_MOST_YAML, _DEEPEST_YAML = 1 << 20, 32
+_MOST_YAML, _DEEPEST_YAML, _MOST_REFERENCES = 1 << 20, 32, 16
 _ONNX = "onnx"  # folder in which some exporters put the model alone
 
 
@@ -140,21 +140,37 @@ def read_sidecar(file: Path, most_bytes: int = _MOST_BYTES) -> bytes | None:
 
 
 def read_yaml_sidecar(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; empty for other files, and for references, tags and depths that
+    """The mapping in a YAML file; empty for other files, and for tags, depths and references that
     no exporter of models writes."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (read_sidecar(file, _MOST_YAML) or b"").decode("utf-8", "replace")
-    depth = 0
     try:
-        for event in yaml.parse(text, loader):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            is_alias = isinstance(event, yaml.AliasEvent)
-            if depth > _DEEPEST_YAML or is_alias or getattr(event, "tag", None):
-                return {}
-        made = yaml.load(text, loader)
+        plain = _is_plain(yaml.parse(text, loader))
+        made = yaml.load(text, loader) if plain else None
     except (yaml.YAMLError, ValueError):
         return {}
     return made if isinstance(made, dict) else {}
+
+
+def _is_plain(events: Iterator[Any]) -> bool:
+    """Whether YAML has no tags, is not deep and refers to few places, which refer to no others, so
+    that what it stands for is not much more than the text."""
+    import yaml
+
+    depth, references, named = 0, 0, 0  # `named`: the depth of a place that is referred to
+    for event in events:
+        refers = isinstance(event, yaml.AliasEvent)
+        references += refers
+        if (refers and named) or getattr(event, "tag", None):
+            return False
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            named = named or (depth if event.anchor else 0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            named = 0 if depth == named else named
+            depth -= 1
+        if depth > _DEEPEST_YAML or references > _MOST_REFERENCES:
+            return False
+    return True

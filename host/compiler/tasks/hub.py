@@ -55,6 +55,9 @@ _CLASSIFIER_STEPS = {
     "Resize", "ResizeEdge", "CenterCrop", "Normalize", "LoadImageFromFile", "ImageToTensor",
     "Collect", "PackInputs",
 }  # fmt: skip
+_PADDLE_CLASSIFIER_STEPS = {
+    "DecodeImage", "ResizeImage", "CropImage", "NormalizeImage", "ToCHWImage", "KeepKeys",
+}  # fmt: skip
 POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
@@ -200,6 +203,8 @@ def _paddle(path: Path) -> Config | None:
     name = next((name for name in PADDLE_FILES if (folder / name).is_file()), PADDLE_FILES[0])
     about = read_yaml_sidecar(folder / name)
     steps, names = about.get("Preprocess"), about.get("label_list")
+    if "PreProcess" in about:
+        return _paddle_classifier(about, name)
     if not isinstance(steps, list) or not isinstance(names, list):
         return None
     known = {str(step.get("type")): step for step in steps if isinstance(step, dict)}
@@ -218,6 +223,38 @@ def _paddle(path: Path) -> Config | None:
         }
     )
     return Config(PADDLE, PADDLE, len(names), labels, mean, scale, file=name)
+
+
+def _paddle_classifier(about: dict[str, Any], file: str) -> Config | None:
+    """What PaddleX writes for a classifier; None for others and unknown steps."""
+    before, after = about["PreProcess"], about.get("PostProcess")
+    listed = before.get("transform_ops") if isinstance(before, dict) else None
+    best = after.get("Topk") if isinstance(after, dict) else None
+    names = best.get("label_list") if isinstance(best, dict) else None
+    if not isinstance(listed, list) or not isinstance(names, list):
+        return None
+    steps = {name: own or {} for each in listed if isinstance(each, dict)
+             for name, own in each.items()}  # fmt: skip
+    if {*steps} - _PADDLE_CLASSIFIER_STEPS or not all(isinstance(n, dict) for n in steps.values()):
+        return None
+    resize, pixels = steps.get("ResizeImage", {}), steps.get("NormalizeImage", {})
+    mean, scale = _range(
+        {
+            "rescale_factor": pixels.get("scale"),
+            "do_normalize": True,
+            "image_mean": pixels.get("mean"),
+            "image_std": pixels.get("std"),
+        }
+    )
+    shorter = _positive(resize.get("resize_short"))
+    crop = _positive(steps.get("CropImage", {}).get("size"))
+    placing = _zoomed(CROP, shorter / crop) if shorter and crop else {"fit": STRETCH}
+    if not scale or bool(shorter) != bool(crop):
+        return None
+    labels = tuple(map(str, names)) if all(_is_label(str(name)) for name in names) else ()
+    return Config(
+        "paddle-classifier", "", len(names), labels, mean, scale, RGB, placing, True, file
+    )
 
 
 def _mmdeploy(path: Path) -> Config | None:

@@ -14,7 +14,13 @@ from edgekit.device.runtime.agent.lines import LINE_PIXELS, SCHEMA
 from edgekit.device.runtime.agent.task import CLASSIFY, OCR, TaskSpec
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
-from edgekit.host.compiler.sidecars import character_files, read_sidecar
+from edgekit.host.compiler.sidecars import (
+    PADDLE_FILES,
+    character_files,
+    config_folder,
+    read_sidecar,
+    read_yaml_sidecar,
+)
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.known import KnownModel
@@ -32,6 +38,7 @@ _FOLDERS = 3  # around a file, whose names are read
 TURNED_SIZE = (48, 192)  # of the classifier of lines
 _TURNS = ("0 degrees", "180 degrees")
 _FEWEST = 3  # places along a line
+_AXES = 3  # of the size of a line
 
 
 def line_reader(model: KnownModel) -> Prepared | None:
@@ -88,6 +95,23 @@ def characters_seen(to: Appender, scores: Tensor, blank: int, is_shares: bool = 
     return to.add(ops.Concat(2), *parts)
 
 
+def paddle_line(path: Path) -> tuple[list[str], int]:
+    """The characters, and the height of a line, in what PaddleX writes for a recognizer; nothing
+    and 0 for others."""
+    folder = config_folder(path)
+    file = next((folder / name for name in PADDLE_FILES if (folder / name).is_file()), None)
+    about = read_yaml_sidecar(file) if file else {}
+    after, before = about.get("PostProcess"), about.get("PreProcess")
+    listed = after.get("character_dict") if isinstance(after, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        return [], 0
+    steps = before.get("transform_ops") if isinstance(before, dict) else None
+    sizes = [each.get("RecResizeImg", {}) for each in steps or () if isinstance(each, dict)]
+    shapes = [each["image_shape"] for each in sizes if isinstance(each, dict) and each]
+    height = shapes[0][1] if len(shapes) == 1 and len(shapes[0]) == _AXES else 0
+    return listed, height if height in HEIGHTS else 0
+
+
 def character_document(characters: Sequence[str]) -> bytes:
     """The file of a release that lists the characters from number 1."""
     document = {"schema": SCHEMA, "characters": list(characters)}
@@ -121,8 +145,10 @@ def is_line_direction(path: Path) -> bool:
 
 
 def usual_height(path: Path) -> int:
-    """The height of lines for a recognizer of PaddleOCR, by the version in its name; 0 if that says
-    nothing."""
+    """The height of lines for a recognizer of PaddleOCR, by the file next to it or the version in
+    its name; 0 if these say nothing."""
+    if height := paddle_line(path)[1]:
+        return height
     found = re.search(r"ocr_?v?([1-9])|_v([12])\.0", path.stem.lower())
     if found is None or "rec" not in path.stem.lower():
         return 0
@@ -147,6 +173,7 @@ def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str, int]]:
     the one that is none: that of a line that says so, else 0. Where the output has one more, a
     space follows them."""
     yield from _fitting(listed_characters(path), count, "the file's metadata")
+    yield from _fitting("\n".join((*paddle_line(path)[0], "")), count, PADDLE_FILES[1])
     for file in character_files(path):
         data = read_sidecar(file)
         if file.suffix == ".json":

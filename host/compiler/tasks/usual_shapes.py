@@ -165,7 +165,7 @@ def _proposals(
     outputs = {each.name for each in outline_model(path).outputs}
     if config.side and (config.file in (PIXELS, CONFIG) or outputs == {"dets", "labels"}):
         yield {first.name: (1, 3, config.side, config.side)}, f"the size in {config.file}"
-    reads = options.task == OCR or any(character_files(path))
+    reads = options.task == OCR or any(character_files(path)) or bool(usual_height(path))
     # Models of tables list the parts of tables as characters, but have places as another output.
     listed = listed_characters(path) and len(outline_model(path).outputs) == 1
     if listed or (reads and extents[0] in HEIGHTS):
