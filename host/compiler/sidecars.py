@@ -32,6 +32,7 @@ _CONFIGS = (
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$|^charsets?\w*\.json$")
+_PLATES = re.compile(r"(plates?|ocr)\w*\.ya?ml$")
 _LABELS = re.compile(
     r"(.*[-_. ])?(labels?|label_?map|classes|class_?names|class_map)([-_. ].*)?\.(txt|csv|names)",
     re.I,
@@ -57,6 +58,18 @@ def character_files(model: Path) -> Iterator[Path]:
     for folder in model.absolute().parents[:3]:
         with contextlib.suppress(OSError):
             yield from sorted(file for file in folder.iterdir() if _CHARACTERS.search(file.name))
+
+
+def own_text_file(model: Path) -> Path:
+    """The file that may list what is a model's alone, one in each line."""
+    return model.with_suffix(".txt")
+
+
+def plate_files(model: Path) -> list[Path]:
+    """Files that may be the configuration of a reader of plates."""
+    with contextlib.suppress(OSError):
+        return sorted(file for file in model.parent.iterdir() if _PLATES.search(file.name))
+    return []
 
 
 def other_label_files(model: Path) -> list[Path]:
@@ -112,6 +125,7 @@ def sidecar_files(model: Path) -> Iterator[Path]:
         *named,
         *other_label_files(model),
         *character_files(model),
+        *plate_files(model),
         features_file(model),
         voice_file(model),
         *wake_word_files(model),

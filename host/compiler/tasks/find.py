@@ -45,6 +45,7 @@ from edgekit.host.compiler.tasks.lines import line_direction, line_reader, score
 from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
 from edgekit.host.compiler.tasks.persons import person_maps, undecided_maps, vit_pose
+from edgekit.host.compiler.tasks.plates import plate_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.recognize import find_heads
@@ -123,6 +124,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return sound_task(path, graph, options) or _without_results(path, graph, options)
     ends = Ends(widened(alone), image)
     model = known_of(path, ends, options)
+    if plates := plate_reader(model):
+        return plates
     if options.task == "guess" and (said := named_graph(path, ends.graph)):
         return _unused(graph, said)
     if lines := line_reader(model) or line_direction(model):

@@ -100,8 +100,6 @@ _KNOWN = (
     _by("it takes the pictures of two cameras, of which a task takes one; use MiDaS or Depth "
         "Anything for depths", "left right"),
     _by("it fills what a mask hides, of which a task takes none", "image mask"),
-    _by("it reads plates, one character in each place; lines of text are read as CTC, which would "
-        "merge equal ones: use PaddleOCR's recognizer", "", "plate"),
     _by(f"it is EAST, whose boxes are not decoded here; {_TEXT}", "", "scores geometry"),
     _by("it is InsightFace's model for sex and age, whose three values are no scores of classes; "
         "use labels and a classifier of faces", "data", "fc1", "", 1, 3, 96, 96),

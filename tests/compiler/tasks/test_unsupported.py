@@ -79,7 +79,6 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"input_1": (1, 144160)}, ["Identity"], "", "it is DNSMOS, whose three values"),
         ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["pred_boxes"], "", "a text names"),
         ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["image_embeds"], "", "it is CLIP"),
-        ({"input": (1, 32, 64, 3)}, ["plate"], "", "it reads plates, one character in each place"),
         ({"x": (1, 3, 64, 64)}, ["image_embeddings"], "", "encoder of Segment Anything"),
     ],
 )

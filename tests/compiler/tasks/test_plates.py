@@ -1,0 +1,80 @@
+"""Readers of license plates: their characters, whether or not equal ones are side by side."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.agent.lines import Characters
+from edgekit.host.compiler.ir.evaluate import evaluate
+from tests.compiler.tasks.test_heads import prepared
+from tests.support.detectors import detector
+from tests.support.onnx_models import model, node, save, value
+
+_CONFIG = """max_plate_slots: 6
+alphabet: '01AB_'
+pad_char: '_'
+img_height: 32
+img_width: 64
+keep_aspect_ratio: {}
+image_color_mode: rgb
+interpolation: linear
+padding_color: [9, 9, 9]
+"""
+
+
+def _read(made, shape):
+    assert made.task is not None and made.task.kind == "ocr"
+    x = np.zeros(shape, made.graph.tensors[made.task.input].dtype.numpy)
+    values = evaluate(made.graph, {made.task.input: x}).outputs[made.task.output]
+    listed = json.loads(made.files[made.task.characters])["characters"]
+    return Characters(listed).line(values.reshape(-1).tolist())
+
+
+def _slots(folder, text, flat):
+    """Shares of the characters of fast-plate-ocr's alphabet in each slot."""
+    shares = np.full((1, len(text), 5), 0.05, np.float32)
+    shares[0, range(len(text)), ["01AB_".index(c) for c in text]] = 0.8
+    nodes = [
+        node("Cast", ["input"], ["floats"], to=1),
+        node("ReduceMean", ["floats"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["none"]),
+        node("Add", ["shares", "none"], ["output" if flat else "plate"]),
+    ]
+    shares = shares.reshape(1, -1) if flat else shares
+    constants = {"shares": shares, "zero": np.zeros(1, np.float32)}
+    given = [value("input", ["n", 32, 64, 3], "u8")]
+    name = "output" if flat else "plate"
+    return save(model(nodes, given, [name], constants, opset=13), folder, "plates.onnx")
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_each_slot_has_a_character(tmp_path, flat):
+    path = _slots(tmp_path, "A110__", flat)
+    missing = prepared(path)
+    assert missing.task is None
+    assert flat or "plates_plate_config.yaml, is next to plates.onnx" in missing.source
+    (tmp_path / "plates_plate_config.yaml").write_text(_CONFIG.format("false"))
+    made = prepared(path)
+    line = _read(made, (1, 32, 64, 3))
+    assert line.text == "A110" and line.score == pytest.approx(0.8)
+    assert made.task is not None and (made.task.fit, made.task.scale) == ("stretch", ())
+    (tmp_path / "plates_plate_config.yaml").write_text(_CONFIG.format("true"))
+    kept = prepared(path).task
+    assert kept is not None and (kept.fit, kept.fill) == ("letterbox", 9)
+
+
+def test_lprnet_repeats_characters_that_are_one(tmp_path):
+    scores = np.zeros((1, 68, 18), np.float32)
+    places = [0, 0, 67, 31, 32, 32, 67, 32, *[67] * 10]  # the first province, 0 and 1 twice
+    scores[0, places, range(18)] = 9
+    path = detector(tmp_path, {"y": scores}, (24, 94))
+    made = prepared(path)
+    assert _read(made, (1, 3, 24, 94)).text == "\u4eac011"
+    assert made.task is not None and made.task.channels == "bgr" and "China" in made.source
+    path = detector(tmp_path, {"y": scores[:, [31, 32, 0, 67]]}, (24, 94))
+    assert "has its 4 characters, one in each line, with - for none" in prepared(path).source
+    (tmp_path / "m.txt").write_text("X\nI\nO\n-\n")
+    assert _read(prepared(path), (1, 3, 24, 94)).text == "OXII"
