@@ -24,11 +24,13 @@ TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokeni
 SPEECH_VOCABULARY, SPEECH_TOKENS = "vocab.json", "tokens.txt"
 GENERATION = "generation_config.json"
 ULTRALYTICS = "metadata.yaml"
+SPEECH_BRAIN_FILE = "hyperparams.yaml"
 PADDLE_FILES = ("infer_cfg.yml", "inference.yml")
 PIPELINE = "pipeline.json"  # of MMDeploy
 _CONFIGS = (
     CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY, GENERATION,
     DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE, SPEECH_TOKENS,
+    SPEECH_BRAIN_FILE,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$|^charsets?\w*\.json$")

@@ -27,6 +27,7 @@ from edgekit.host.compiler.sidecars import (
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.feature_rows import (
     CURVES,
+    MELS,
     POVEY,
     RATE,
     Features,
@@ -175,7 +176,10 @@ def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
         (not 0 <= made.emphasis < 1, "an emphasis below 1"),
         (not 0 <= made.floor < math.inf, "a floor of at least 0"),
         (not 0 < made.gain <= _MOST, f"a gain of at most {_MOST}"),
+        (made.mel not in MELS, f"a mel of {', '.join(MELS)}"),
+        (not 0 <= made.range < math.inf, "a range of at least 0"),
         (made.mirrored and made.step > made.window, "a mirrored window of at least step"),
+        (made.mirrored and made.around, "one of mirrored and around"),
     ):
         if wrong:
             raise InputError(f"{file}: expected {expected}, found {own or made}")

@@ -9,7 +9,7 @@ features are those of wespeaker/bin/infer_onnx.py (WeSpeaker) and speakerlab/pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Tensor
-from edgekit.host.compiler.options import CompileOptions, Shapes
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import (
     CONFIG,
     PIXELS,
@@ -29,13 +29,14 @@ from edgekit.host.compiler.sidecars import (
     read_sidecar,
 )
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.feature_rows import Features
 from edgekit.host.compiler.tasks.features import KALDI, Scaled, rows_before
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.lines import FILE, character_document, characters_seen
+from edgekit.host.compiler.tasks.nemo import VECTORS, nemo_recipe, speech_brain_recipe
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.shares import as_shares
+from edgekit.host.compiler.tasks.sound_recipe import Recipe
 from edgekit.host.compiler.tasks.speech import BLANKS, WORD
 from edgekit.host.compiler.tasks.vectors import unit_vector
 from edgekit.host.errors import InputError
@@ -51,26 +52,6 @@ _MOST_ROWS, _MOST_BANDS = 4096, 256
 _LEAST_VECTOR = 8  # numbers
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What the `input` of a model is, in so many `rows`, and what becomes of it: `scaled` of each
-    number. `others` are the values of its other inputs, None that of the rows. `skipped`: places
-    before the words; `whose`: who takes the features so."""
-
-    task: str
-    input: str
-    features: Features
-    rows: int
-    whose: str
-    others: Mapping[str, int | None] = field(default_factory=dict)
-    scaled: Scaled = ()
-    skipped: int = 0
-
-    @property
-    def shapes(self) -> Shapes:
-        return {self.input: (1, self.rows, self.features.width), **dict.fromkeys(self.others, (1,))}
-
-
 def kaldi_recipe(path: Path) -> Recipe | None:
     """What the file says; None for other models."""
     if format_of(path) != "onnx":
@@ -81,10 +62,15 @@ def kaldi_recipe(path: Path) -> Recipe | None:
     if first is None or first.dtype != "f32" or len(first.shape or ()) != 3:
         return None
     names, rows = [*inputs], (first.shape or (0, 0))[1]
-    found = _ast(path, names) or _of_metadata(path, names, [slot.name for slot in outline.outputs])
+    outputs = [slot.name for slot in outline.outputs]
+    found = _ast(path, names) or _of_metadata(path, names, outputs)
+    found = found or speech_brain_recipe(path, names)
+    width = (first.shape or ())[2]
+    if found is None:
+        found = nemo_recipe(onnx_metadata(path), names, outputs, rows)
+        rows, width = width, rows
     if found is None:
         return None
-    width = (first.shape or ())[2]
     if isinstance(width, int) and width != found.features.width:
         return None
     return replace(found, rows=rows) if isinstance(rows, int) else found
@@ -173,7 +159,8 @@ def kaldi_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     recipe = kaldi_recipe(path) if options.task not in ("none", "") else None
     if recipe is None or options.task not in ("auto", "guess", recipe.task):
         return None
-    tensors, rows = dict(graph.tensors), graph.tensors[recipe.input].shape[1]
+    shape = graph.tensors[recipe.input].shape
+    tensors, rows = dict(graph.tensors), shape[2 if recipe.across else 1]
     for name, value in recipe.others.items():
         one = tensors[name]
         data = np.full(one.shape, rows if value is None else value, one.dtype.numpy)
@@ -187,6 +174,7 @@ def kaldi_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
 
 def _embedder(graph: Graph, recipe: Recipe) -> Prepared | None:
     vectors = [t for t in _outputs(graph) if _LEAST_VECTOR <= max(t.shape, default=0) == t.elements]
+    vectors = [t for t in vectors if t.name in VECTORS] or vectors  # not scores of speakers
     if len(vectors) != 1:
         return None
     to = Appender(graph, "embedding")
@@ -205,7 +193,7 @@ def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepa
     if scores is None or scores.shape[1] <= recipe.skipped:
         return None
     count = scores.shape[2]
-    tokens, blank = _tokens(path, count)
+    tokens, blank, file = _tokens(path, count, recipe.tokens)
     if not tokens:
         said = (
             f"it transcribes speech, as {recipe.whose}, if {SPEECH_TOKENS} with its {count} tokens "
@@ -224,7 +212,7 @@ def _transcriber(path: Path, graph: Graph, recipe: Recipe, asked: bool) -> Prepa
     spec = TaskSpec(TRANSCRIBE, graph.inputs[0], name, rate=rate, characters=FILE)
     tokens.pop(blank)  # the board counts it as 0
     files = {FILE: character_document(tokens)}
-    what = f"transcribes speech in windows of {seconds:.3g} s, by {SPEECH_TOKENS}"
+    what = f"transcribes speech in windows of {seconds:.3g} s, by {file}"
     return replace(_with_source(made, spec, recipe, what), files=files)
 
 
@@ -247,7 +235,7 @@ def _outputs(graph: Graph) -> Iterable[Tensor]:
 
 
 def _with_source(graph: Graph, spec: TaskSpec, recipe: Recipe, does: str) -> Prepared:
-    source = f"with Kaldi's features of sound as {recipe.whose} takes them"
+    source = f"with the features of sound as {recipe.whose} takes them"
     return recognized(graph, spec, does, source)
 
 
@@ -258,16 +246,19 @@ def _missing(graph: Graph, said: str, asked: bool) -> Prepared:
     return without_task(graph, note)
 
 
-def _tokens(path: Path, count: int) -> tuple[list[str], int]:
-    """A text for each of so many scores, and which of them is none, in the file that icefall and
-    FunASR write: a token and its number in each line; empty if it is not of this model."""
-    data = read_sidecar(config_folder(path) / SPEECH_TOKENS) or b""
-    texts, blank = [""] * count, 0
-    for line in data.decode("utf-8", "replace").splitlines():
-        token, _, number = line.rpartition(" ")
-        if not number.isdecimal() or int(number) >= count:
-            return [], 0
-        hidden = token in BLANKS or (token[:1], token[-1:]) == ("<", ">")
-        texts[int(number)] = "" if hidden else token.replace(WORD, " ")
-        blank = int(number) if token in BLANKS else blank
-    return (texts, blank) if data else ([], 0)
+def _tokens(path: Path, count: int, files: Sequence[str]) -> tuple[list[str], int, str]:
+    """A text for each of so many scores, which of them is none, and the first of the files that has
+    them as icefall and FunASR write it: a token and its number in each line; empty if none does."""
+    for file in files:
+        data = read_sidecar(config_folder(path) / file) or b""
+        lines = [line.rpartition(" ") for line in data.decode("utf-8", "replace").splitlines()]
+        texts, blank = [""] * count, 0
+        if not all(n.isdecimal() and int(n) < count for _, _, n in lines):
+            continue
+        for token, _, number in lines:
+            hidden = token in BLANKS or (token[:1], token[-1:]) == ("<", ">")
+            texts[int(number)] = "" if hidden else token.replace(WORD, " ")
+            blank = int(number) if token in BLANKS else blank
+        if lines:
+            return texts, blank, file
+    return [], 0, ""

@@ -128,7 +128,16 @@ def _separates(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[1] == 2 and len(made) == 1 and made[0][2:] == first[1:]
 
 
+def _knows_speakers(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """ECAPA-TDNN and others: a vector of rows of 80 bands."""
+    vectors = len(made) == 1 and bool(made[0]) and made[0][-1] in (192, 256, 512)
+    return len(first) == 3 and first[2] == 80 and vectors and {*made[0][1:-1]} <= {1}
+
+
 _BY_SHAPES = (
+    ("it may give the vector of a speaker, but no file says whose features of sound it takes: "
+     "hyperparams.yaml next to it would for SpeechBrain's, the metadata for WeSpeaker's",
+     _knows_speakers),
     (f"it may be CRAFT, whose characters are not put together to lines here; {_TEXT}", _finds_text),
     (f"it is like OpenPose, whose points are not put together to persons here; {_PERSONS}",
      _has_fields),

@@ -92,6 +92,79 @@ def test_vectors_of_speakers(tmp_path, name, about, curve, loud):
     np.testing.assert_allclose(_run(made, x)[0], vector / np.linalg.norm(vector), atol=1e-4)
 
 
+def _slaney(bands, fft=512):
+    """librosa.filters.mel(sr=16000, n_fft=fft, n_mels=bands) [lines, bands]."""
+    mel = np.linspace(0, 15 + 27 * np.log(8) / np.log(6.4), bands + 2)
+    edges = np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
+    lines = np.arange(fft // 2 + 1) * 16000 / fft
+    rows = [np.interp(lines, edges[i : i + 3], [0, 2 / (edges[i + 2] - edges[i]), 0])
+            for i in range(bands)]  # fmt: skip
+    return np.stack(rows, 1)
+
+
+def _frames(x, window, fft, curve, count):
+    """Powers of torch.stft with center=True and pad_mode="constant" [count, lines]."""
+    padded = np.concatenate([np.zeros(window // 2), x, np.zeros(window)])
+    frames = np.stack([padded[160 * i : 160 * i + window] for i in range(count)])
+    return np.abs(np.fft.rfft(frames * curve, fft)) ** 2
+
+
+@pytest.mark.parametrize(("bands", "window", "said"), [(64, 320, 15000), (80, 400, 16000)])
+def test_speech_of_nemo(tmp_path, bands, window, said):
+    """NeMo's AudioToMelSpectrogramPreprocessor; what is behind the sound is left out."""
+    (tmp_path / "vocab.txt").write_text("\N{LOWER ONE EIGHTH BLOCK}a 0\nb 1\n<blk> 2\n")
+    weights = np.random.default_rng(0).normal(0, 1, (bands, 3)).astype(np.float32)
+    nodes = [node("Cast", ["length"], ["n"], to=1), node("Sub", ["n", "rows"], ["zero"]),
+             node("Add", ["audio_signal", "zero"], ["own"]),
+             node("Transpose", ["own"], ["x"], perm=[0, 2, 1]),
+             node("MatMul", ["x", "w"], ["logprobs"])]  # fmt: skip
+    given = [value("audio_signal", ["n", bands, 100]), value("length", ["n"], "s64")]
+    constants = {"w": weights, "rows": np.array([100], np.float32)}
+    path = _file(tmp_path, nodes, given, ["logprobs"], constants)
+    made = _prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.rate) == ("transcribe", 16000)
+    assert json.loads(made.files["characters.json"])["characters"] == [" a", "b"]
+    x = np.concatenate([_sound(said), np.zeros(16000 - said)]).astype(np.float32)
+    louder = np.concatenate([x[:1], x[1:] - np.float32(0.97) * x[:-1]])
+    power = _frames(louder, window, 512, np.hanning(window), 100)
+    count = min((said + window // 2) // 160 + 1, 100)
+    rows = np.log(power @ _slaney(bands) + 2**-24)[:count]
+    rows = (rows - rows.mean(0)) / (rows.std(0, ddof=1) + 1e-5)
+    scores = np.exp(np.concatenate([rows, np.zeros((100 - count, bands))]) @ weights)
+    shares = scores / scores.sum(1, keepdims=True)
+    found = _run(made, x)[0]
+    assert (found[:95, 0] == np.roll(shares, 1, 1).argmax(1)[:95]).mean() > 0.98
+    np.testing.assert_allclose(found[:95, 1], shares.max(1)[:95], atol=5e-3)
+
+
+def test_speakers_of_nemo_and_speech_brain(tmp_path):
+    weights = np.random.default_rng(1).normal(0, 1, (80, 16)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Abs", ["h"], ["r"]),
+             node("ReduceMean", ["r"], ["y"], axes=[1], keepdims=1)]  # fmt: skip
+    path = _file(tmp_path, nodes, [value("x", ["n", 50, 80])], ["y"], {"w": weights})
+    (tmp_path / "hyperparams.yaml").write_text(
+        "n_mels: 80\ncompute_features: !new:speechbrain.lobes.features.Fbank\n"
+        "    n_mels: !ref <n_mels>\nmean_var_norm: !new:x.InputNormalization\n"
+        "    norm_type: sentence\n    std_norm: False\n"
+    )
+    made = _prepared(path)
+    assert made.task is not None and made.task.kind == "embed" and "SpeechBrain" in made.source
+    x = _sound(8000)
+    edges = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + 8000 / 700), 82) / 2595) - 1)
+    slope = (np.arange(201)[:, None] * 40 - edges[1:-1]) / (edges[1:-1] - edges[:-2])
+    curve = 0.54 - 0.46 * np.cos(2 * np.pi * np.arange(400) / 400)
+    bands = _frames(x, 400, 400, curve, 50) @ np.maximum(0, np.minimum(slope + 1, 1 - slope))
+    rows = 10 * np.log10(np.maximum(bands, 1e-10))
+    rows = np.maximum(rows, rows.max() - 80)
+    vector = np.abs((rows - rows.mean(0)) @ weights).mean(0)
+    np.testing.assert_allclose(_run(made, x)[0], vector / np.linalg.norm(vector), atol=1e-4)
+    given = [value("audio_signal", ["n", 80, 50]), value("length", ["n"], "s64")]
+    nodes = [node("ReduceMean", ["audio_signal"], ["logits"], axes=[2], keepdims=0),
+             node("Identity", ["logits"], ["embs"])]  # fmt: skip
+    made = _prepared(_file(tmp_path, nodes, given, ["logits", "embs"]))
+    assert made.task is not None and made.task.kind == "embed" and "NeMo" in made.source
+
+
 def _tokens(folder, names):
     lines = (f"{name} {i}" for i, name in enumerate(names))
     (folder / "tokens.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
