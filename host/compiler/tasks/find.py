@@ -41,6 +41,7 @@ from edgekit.host.compiler.tasks.images import image_maker, undecided_image
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.kaldi import kaldi_task
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
+from edgekit.host.compiler.tasks.landmarks import PFLD_NUMBERS, pfld
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
@@ -270,6 +271,8 @@ def _pose(model: KnownModel) -> Prepared | None:
         heads = itertools.chain(heads, person_maps(model.ends), vit_pose(model.ends))
     else:
         heads = itertools.chain(heads, person_maps(model.ends))
+    if not model.labels(PFLD_NUMBERS):  # which may also be classes
+        heads = itertools.chain(heads, pfld(model.ends))
     for head in heads:
         if stated[0] or model.asks_for(POSE) or head.classes <= 1:
             return _with_rows(model, POSE, head, "poses", POSES)

@@ -134,7 +134,14 @@ def _knows_speakers(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[2] == 80 and vectors and {*made[0][1:-1]} <= {1}
 
 
+def _has_face_points(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """Twice 68 or 106 numbers of pictures as PFLD takes them."""
+    return first[2:] == (112, 112) and len(made) == 1 and made[0] in ((1, 136), (1, 212))
+
+
 _BY_SHAPES = (
+    ("it may give the points of a face, of whose size and pixels nothing is known; use PFLD's with "
+     "98 points, InsightFace's 2d106det.onnx or face_landmarker's", _has_face_points),
     ("it may give the vector of a speaker, but no file says whose features of sound it takes: "
      "hyperparams.yaml next to it would for SpeechBrain's, the metadata for WeSpeaker's",
      _knows_speakers),

@@ -173,6 +173,29 @@ def test_landmarks_are_those_of_what_is_there(tmp_path, label, side, shapes, cou
     np.testing.assert_allclose(row, [*expected, *points.reshape(-1)], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("side", "name", "points", "width", "skipped"),
+    [(192, "fc1", 106, 2, 0), (192, "fc1", 68, 3, 1035), (112, "landms", 98, 2, 0)],
+)
+def test_points_of_a_face_need_no_score(tmp_path, side, name, points, width, skipped):
+    """InsightFace's are from -1 to 1, PFLD's, with the maps that they are from, from 0 to 1."""
+    rng = np.random.default_rng(8)
+    given = rng.uniform(-1, 1, (skipped + points, width)).astype(np.float32)
+    outputs = {name: given.reshape(1, -1)}
+    if side == 112:
+        outputs = {"maps": np.zeros((1, 64, 28, 28), np.float32), **outputs}
+    made = prepared(detector(tmp_path, outputs, (side, side)))
+    assert made.task is not None and made.task.kind == "pose" and made.task.labels == ("face",)
+    feeds = {made.graph.inputs[0]: np.zeros((1, 3, side, side), np.float32)}
+    row = evaluate(made.graph, feeds).outputs[made.task.output].reshape(-1)
+    at = given[skipped:, :2].astype(float)
+    at = at * 112 if side == 112 else (at + 1) * 96
+    np.testing.assert_allclose(row[:7], [0, 0, 1, *at.min(0), *at.max(0)], atol=1e-3)
+    np.testing.assert_allclose(row[7:].reshape(-1, 3)[:, :2], at, atol=1e-3)
+    other = prepared(detector(tmp_path, {"y": np.zeros((1, 136), np.float32)}, (112, 112)))
+    assert other.task is None and "may give the points of a face" in other.source
+
+
 @pytest.mark.parametrize("first", ["contour", "iris"])
 def test_points_of_an_eye_need_no_score(tmp_path, first):
     rng = np.random.default_rng(6)
