@@ -34,7 +34,16 @@ _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale them
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
-_TENSORRT = ("num_dets", "det_boxes", "det_scores", "det_classes")
+# Names of the number of boxes, corners, scores and classes; the head, whose they are, and pixels.
+_COUNTED = (
+    (("num_dets", "det_boxes", "det_scores", "det_classes"), "efficient-nms",
+     "TensorRT's EfficientNMS behind a YOLO", YOLO_PIXELS),
+    (("num_dets", "boxes", "scores", "labels"), "mmyolo",
+     "MMYOLO or YOLO-World, pixels as its YOLOs take them", YOLO_PIXELS),
+    (("num_predictions", "pred_boxes", "pred_scores", "pred_classes"), "yolo-nas-counted",
+     "YOLO-NAS, which selects its boxes", NAS_PIXELS),
+)  # fmt: skip
+_MASKS = "masks"  # a further output of MMDeploy's detectors, which is left out
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _PADDLE_LIMITS = Limits(0.25, 0.7)
@@ -81,13 +90,15 @@ def torchvision_detections(ends: Ends) -> Iterator[Head]:
     yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PILLOW)
 
 
-def efficient_nms(ends: Ends) -> Iterator[Head]:
-    """YOLOv6, 7 and 8 that end in TensorRT's EfficientNMS: how many boxes it selected [1, 1],
-    corners in pixels [1, n, 4], scores and classes [1, n]."""
-    named = _named(ends)
-    if {*named} != {*_TENSORRT}:
+def counted_boxes(ends: Ends) -> Iterator[Head]:
+    """YOLOs that end in a selection: how many boxes it selected [1, 1], corners in pixels
+    [1, n, 4], scores and classes [1, n]."""
+    named = {name.rpartition("graph2_")[2]: t for name, t in _named(ends).items()}
+    known = next((each for each in _COUNTED if {*each[0]} == {*named}), None)
+    if known is None:
         return
-    number, boxes, scores, labels = (named[name] for name in _TENSORRT)
+    names, head, whose, pixels = known
+    number, boxes, scores, labels = (named[name] for name in names)
     count = labels.elements
     if boxes.shape != (1, count, 4) or not labels.shape == scores.shape == (1, count):
         return
@@ -98,8 +109,7 @@ def efficient_nms(ends: Ends) -> Iterator[Head]:
         label = _before(to, number.name, _column(to, labels), count)
         return as_rows(to, label, _column(to, scores), [to.floats(boxes.name)])
 
-    what = "outputs are those of TensorRT's EfficientNMS behind a YOLO"
-    yield Head("efficient-nms", what, classes, rows, YOLO_PIXELS)
+    yield Head(head, f"outputs are those of {whose}", classes, rows, pixels)
 
 
 def transformer_detections(ends: Ends) -> Iterator[Head]:
@@ -162,9 +172,10 @@ def rows_of_paddle(ends: Ends) -> Iterator[Head]:
 
 def rows_of_mmdeploy(ends: Ends) -> Iterator[Head]:
     """MMDeploy's detectors: `dets` [1, n, 5] of corners in pixels and score, `labels` [1, n], which
-    count from 0. The number of classes is that of the scores which the file selects by."""
+    count from 0, and perhaps masks. The number of classes is that of the scores which the file
+    selects by."""
     plain = {t.name: t for t in ends.outputs if not t.name.endswith(LENGTH)}
-    if {*plain} != {"dets", "labels"}:
+    if {*plain} - {_MASKS} != {"dets", "labels"}:
         return
     output, labels = plain["dets"], plain["labels"]
     count = labels.elements

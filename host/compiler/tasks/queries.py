@@ -26,6 +26,7 @@ _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
 _ALL = 1.0  # overlap: no box is suppressed
 _LIMITS = Limits(0.5, _ALL)  # of transformers' post_process_object_detection
 _PIXELS = {"fit": STRETCH}
+_MASKS = "masks"  # a further output of RF-DETR for segmentation, which is left out
 _IMAGENET_PIXELS = {
     "fit": STRETCH,
     "mean": (123.675, 116.28, 103.53),
@@ -77,7 +78,7 @@ def rf_detr(ends: Ends) -> Iterator[Head]:
     """RF-DETR: `dets` [1, queries, 4] relative to the picture, and logits `labels`. Its scores
     begin with a class for nothing, or end with one, so that only COCO's have names."""
     named = {tensor.name: tensor for tensor in ends.outputs}
-    if {*named} != {"dets", "labels"}:
+    if {*named} - {_MASKS} != {"dets", "labels"}:
         return
     boxes, logits = named["dets"], named["labels"]
     count = boxes.elements // 4

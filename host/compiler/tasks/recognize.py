@@ -10,7 +10,7 @@ from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
 from edgekit.host.compiler.tasks.face_points import center_face, retina_face
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
-    efficient_nms,
+    counted_boxes,
     keras_yolov3,
     paddle_scores,
     rows_of_mmdeploy,
@@ -68,7 +68,7 @@ _RECOGNIZERS = (
     rows_of_yolov7,
     rows_of_paddle,
     rows_of_mmdeploy,
-    efficient_nms,
+    counted_boxes,
     yolov4,
     keras_yolov3,
     paddle_scores,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,9 +63,18 @@ def class_map(ends: Ends) -> ClassMap | None:
     if {tensor.name for tensor in outputs} == {*_TORCHVISION}:
         outputs = [tensor for tensor in outputs if tensor.name == _TORCHVISION[0]]
     found = [each for t in outputs for each in _maps_of(ends, t)]
+    found = [each for each in found if not _is_of_objects(each, outputs)]
+    if not found:
+        return None
     alike = len({(each.tensor.shape, each.axis) for each in found}) == 1 and found[0].classes == 1
     # Those of U²-Net have the same map several times, the best one first.
     return found[0] if len(found) == 1 or (alike and len(found) == len(outputs)) else None
+
+
+def _is_of_objects(seen: ClassMap, outputs: Sequence[Tensor]) -> bool:
+    """Whether another output has a row for each of the maps, which are then masks of objects."""
+    rows = (t.shape[1] for t in outputs if len(t.shape) in (2, 3) and t.shape[0] == 1)
+    return seen.classes > 1 and seen.axis == 1 and seen.classes in rows
 
 
 def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,11 @@ _POINTS_TOO = {
 NAS_PIXELS = {**YOLO_PIXELS, "channels": BGR}
 _NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program, and the overlap of DAMO-YOLO's
 _DAMO = "output"  # the name of DAMO-YOLO's scores
+_WORLD = ("scores", "boxes")
 _DAMO_PIXELS = {"fit": CORNER, "fill": 0, "mean": (0.0,), "scale": (1.0,)}
+_CORNER_PIXELS: Mapping[str, Mapping[str, Any]] = {
+    "DAMO-YOLO": _DAMO_PIXELS, "YOLO-World": YOLO_PIXELS, "YOLO-NAS": NAS_PIXELS,
+}  # fmt: skip
 _V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
 
@@ -141,12 +146,13 @@ def behind_boxes(ends: Ends, output: Tensor) -> tuple[int, ...]:
 
 
 def corners_and_scores(ends: Ends) -> Iterator[Head]:
-    """YOLO-NAS: corners [1, boxes, 4] in pixels, and then scores [1, boxes, classes]. DAMO-YOLO has
-    the scores first, and other pixels; its exporter names only them."""
+    """YOLO-NAS: corners [1, boxes, 4] in pixels, and then scores [1, boxes, classes]. DAMO-YOLO and
+    YOLO-World have the scores first, and other pixels; the former's exporter names only them."""
     if len(ends.outputs) != 2:
         return
     is_damo = ends.outputs[0].name == _DAMO
-    scores, boxes = ends.outputs if is_damo else reversed(ends.outputs)
+    is_world = tuple(t.name for t in ends.outputs) == _WORLD
+    scores, boxes = ends.outputs if is_damo or is_world else reversed(ends.outputs)
     count = _cells(ends.image, STRIDES[0])
     fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
     if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
@@ -156,7 +162,8 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
         each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
         return suppressed(to, to.floats(boxes.name), each, _NAS_LIMITS)
 
-    whose, pixels = ("DAMO-YOLO", _DAMO_PIXELS) if is_damo else ("YOLO-NAS", NAS_PIXELS)
+    whose = "DAMO-YOLO" if is_damo else "YOLO-World" if is_world else "YOLO-NAS"
+    pixels = _CORNER_PIXELS[whose]
     what = f"outputs are corners and scores like {whose}'s"
     yield Head(whose.lower(), what, scores.shape[2], rows, pixels)
 

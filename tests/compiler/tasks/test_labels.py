@@ -216,6 +216,10 @@ def test_corners_and_scores_of_all_cells(tmp_path):
     assert made.task is not None and "YOLO-NAS" in made.source and made.task.channels == "bgr"
     other = built(tmp_path, parts, nodes, ["scores", "corners"], _SIZE)
     assert prepared(other).task is None
+    nodes.append(node("Identity", ["corners"], ["boxes"]))
+    world = prepared(built(tmp_path, parts, nodes, ["scores", "boxes"], _SIZE))
+    assert world.task is not None and "YOLO-World" in world.source
+    same(rows_of(world), rows_of(made))
     expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7, single=False)
     assert len(expected) > 3
     same(rows_of(made), expected[:100])

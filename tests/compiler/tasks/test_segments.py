@@ -11,7 +11,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
-from tests.support.detectors import built
+from tests.support.detectors import built, detector
 from tests.support.onnx_models import node
 
 _SIZE = (64, 96)
@@ -45,6 +45,17 @@ def test_other_outputs_are_no_maps_of_classes(tmp_path, shape):
     path, _ = _model(tmp_path, "planes", shape)
     with pytest.raises(InputError, match="--task segment: expected one output with the classes"):
         prepared(path, _ASKED)
+
+
+def test_masks_of_objects_are_no_classes(tmp_path):
+    """RTMDet-Ins has as many masks as boxes."""
+    parts = {"dets": np.zeros((1, 9, 5), np.float32), "labels": np.zeros((1, 9), np.float32),
+             "masks": np.zeros((1, 9, *_SIZE), np.float32)}  # fmt: skip
+    cast = [node("Cast", ["labels"], ["whole"], to=7), node("Identity", ["whole"], ["found"])]
+    made = prepared(built(tmp_path, parts, cast, ["dets", "found", "masks"], _SIZE))
+    assert made.task is None and made.source.startswith("shows no results")
+    named = prepared(detector(tmp_path, parts, _SIZE), CompileOptions(task="guess"))
+    assert named.task is None
 
 
 def test_labels_of_all_channels_show_a_map_of_classes(tmp_path):

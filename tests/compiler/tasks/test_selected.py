@@ -58,6 +58,25 @@ def test_boxes_that_a_plugin_of_tensorrt_selects(tmp_path, attributes):
     same(rows_of(made), expected)
 
 
+@pytest.mark.parametrize(
+    ("names", "channels"),
+    [
+        (["num_dets", "labels", "scores", "boxes"], "rgb"),
+        (["graph2_num_predictions", "graph2_pred_boxes", "graph2_pred_scores",
+          "graph2_pred_classes"], "bgr"),
+    ],
+)  # fmt: skip
+def test_boxes_that_are_counted(tmp_path, names, channels):
+    """YOLO-World's and YOLO-NAS' exporters have them in any order, but name them."""
+    corners = np.float32([[[1, 2, 30, 40], [5, 6, 70, 80], [9, 9, 9, 9]]])
+    by_end = {"boxes": corners, "scores": np.float32([[0.9, 0.5, 0.4]]),
+              "labels": np.float32([[3, 0, 1]]), "classes": np.float32([[3, 0, 1]])}  # fmt: skip
+    parts = {name: by_end.get(name.rpartition("_")[2], np.float32([[2]])) for name in names}
+    made = prepared(built(tmp_path, parts, [], names, _SIZE))
+    assert made.task is not None and (made.task.kind, made.task.channels) == ("detect", channels)
+    same(rows_of(made), [(3, 0.9, (1, 2, 30, 40)), (0, 0.5, (5, 6, 70, 80))])
+
+
 def test_other_results_of_the_plugin_are_no_boxes(tmp_path):
     """EfficientDet's are in another order, and named as those of TensorFlow's detectors."""
     names = ["num_detections", "detection_boxes", "detection_scores", "detection_classes"]
