@@ -77,8 +77,13 @@ def plate_files(model: Path) -> list[Path]:
 def other_label_files(model: Path) -> list[Path]:
     """Files whose names say that they list labels, but of which model they do not say."""
     with contextlib.suppress(OSError):
-        return sorted(file for file in model.parent.iterdir() if _LABELS.fullmatch(file.name))
+        return sorted(file for file in model.parent.iterdir() if is_label_file(file.name))
     return []
+
+
+def is_label_file(name: str) -> bool:
+    """Whether a file is named as one that lists labels."""
+    return _LABELS.fullmatch(name) is not None
 
 
 def features_file(model: Path) -> Path:

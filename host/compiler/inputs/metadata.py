@@ -23,6 +23,7 @@ from flatbuffers.table import Table
 from edgekit.device.runtime.agent.specs import LossSpec, loss_of
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.compiler.sidecars import is_label_file
 from edgekit.host.errors import EdgekitError
 
 _NAME = b"TFLITE_METADATA"
@@ -108,7 +109,7 @@ def read_notes(path: Path) -> ModelNotes:
     try:
         root = _read_metadata(path.read_bytes())
         if root is None:
-            return ModelNotes()
+            return ModelNotes(labels=_packed_labels(path))
         (graph,) = get_tables(root, _SUBGRAPHS)[:1]
         inputs = tuple(_input_notes(tensor) for tensor in get_tables(graph, 2))
         names = [_label_file(tensor) for tensor in get_tables(graph, 3)]
@@ -194,6 +195,16 @@ def _read_labels(path: Path, name: str) -> tuple[str, ...]:
             return label_lines(data) if len(data) <= _MOST_LABEL_BYTES else ()
     except _BAD_ARCHIVE:
         return ()
+
+
+def _packed_labels(path: Path) -> tuple[tuple[str, ...], ...]:
+    """Those of the only file in a model that has files, but no metadata to say what they are."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except _BAD_ARCHIVE:
+        return ()
+    return (_read_labels(path, names[0]),) if len(names) == 1 and is_label_file(names[0]) else ()
 
 
 def _read_small_files(path: Path) -> dict[str, bytes]:

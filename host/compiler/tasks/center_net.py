@@ -1,4 +1,5 @@
-"""CenterNet (Zhou et al., 2019): boxes around the peaks of a map for each class."""
+"""CenterNet (Zhou et al., 2019): boxes around the peaks of a map for each class; and FOMO, whose
+peaks are cells with objects."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import BGR, LETTERBOX
+from edgekit.device.runtime.agent.task import BGR, LETTERBOX, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected
+from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
 
 _STRIDE = 4
 _LIMITS = Limits(0.3, 1.0)  # of its authors' program, which suppresses no boxes
@@ -22,6 +23,9 @@ _PIXELS = {
     "mean": (0.408 * 255, 0.447 * 255, 0.470 * 255),
     "scale": (0.289 * 255, 0.274 * 255, 0.278 * 255),
 }
+_CELL, _TINY = 8, 1e-7  # pixels of FOMO, and between scores that are taken for equal
+_FOMO_LIMITS = Limits(0.5, 1.0, single=True)  # of Edge Impulse's program
+_FOMO_PIXELS = {"fit": STRETCH}
 _SIZES, _SHIFTS = ("wh", "size"), ("reg", "offset", "off")
 
 
@@ -50,6 +54,30 @@ def center_net(ends: Ends) -> Iterator[Head]:
         return selected(to, box, _peaks(to, scores), _LIMITS)
 
     yield Head("centernet", "outputs are those of CenterNet", heat.shape[1], rows, _PIXELS)
+
+
+def fomo(ends: Ends) -> Iterator[Head]:
+    """FOMO of Edge Impulse: shares [1, h, w, 1 + classes] of nothing and of an object of each class
+    whose center is in the cell. Neighboring cells are of one object."""
+    output, grid = ends.only(4), ends.image.grid(_CELL)
+    if output is None or output.shape[1:3] != grid or output.shape[3] < 2:
+        return
+    whole = (ends.image.height, ends.image.width) == tuple(n * _CELL for n in grid)
+    if not whole or not ends.is_from(output.name, ops.Softmax.kind):
+        return
+    cells, _ = grid_of(ends.image, (_CELL,))
+    corners = _CELL * np.concatenate([cells, cells + 1], 1)[None]
+    # Of equal neighbors, the first one counts.
+    order = _TINY * np.arange(len(cells)).reshape(1, 1, *grid)
+
+    def rows(to: Appender) -> str:
+        shares = to.add(ops.Transpose((0, 3, 1, 2)), to.floats(output.name))
+        _, scores = to.add_all(ops.Split(1, (1, output.shape[3] - 1)), shares)
+        scores = to.add(ops.Sub(), scores, to.constant(order))
+        return suppressed(to, to.constant(corners), _peaks(to, scores), _FOMO_LIMITS)
+
+    what = f"'{output.name}' is like FOMO's, and boxes are the cells with the centers of objects"
+    yield Head("fomo", what, output.shape[3] - 1, rows, _FOMO_PIXELS)
 
 
 def _rows(to: Appender, x: Tensor) -> str:

@@ -16,7 +16,7 @@ from edgekit.host.compiler.sidecars import (
     read_sidecar,
 )
 
-_MODELS = (".tflite", ".onnx", ".prototxt")
+_MODELS = (".tflite", ".lite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
 _MOST_DIGITS = 5  # of the number of a label

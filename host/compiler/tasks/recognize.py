@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgekit.host.compiler.inputs import DetectionNotes
-from edgekit.host.compiler.tasks.center_net import center_net
+from edgekit.host.compiler.tasks.center_net import center_net, fomo
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
@@ -75,6 +75,7 @@ _RECOGNIZERS = (
     ssd_of_the_zoo,
     yolop,
     center_net,
+    fomo,
     yolo_v2,
 )
 

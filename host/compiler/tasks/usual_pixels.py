@@ -30,6 +30,7 @@ _NAMES = (
     (r"(mixer_|beit_|tf_efficientnetv2|tf_efficientnet_lite|tf_mobilenetv3|regnetz|xception|p?nasnet"
      r"|inception_v4|inception_resnet|tf_inception|resnetv2_\d+x\d+_bit)",
      "TensorFlow's and timm's", _SIGNED),
+    (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"modnet", "MODNet", _SIGNED),
     (r".*pphumanseg", "PP-HumanSeg", _SIGNED),

@@ -370,6 +370,17 @@ def test_metadata_is_read_whatever_the_name(tmp_path: Path, name: str) -> None:
     assert read_loss(tmp_path / name) is None
 
 
+def test_labels_are_packed_without_metadata(tmp_path: Path) -> None:
+    source = Path(__file__).parents[3] / "models" / "okay_nabu.tflite"
+    for names in (["labelmap.txt"], ["vocab.txt"], ["labels.txt", "anchors.txt"]):
+        file = Path(shutil.copy(source, tmp_path / "m.tflite"))
+        with zipfile.ZipFile(file, "a") as archive:
+            for name in names:
+                archive.writestr(name, "cat\ndog\n")
+        found = read_notes(file).labels
+        assert found == ((("cat", "dog"),) if names == ["labelmap.txt"] else ())
+
+
 def test_metadata_says_how_pixels_are_scaled_and_what_classes_are(tmp_path: Path) -> None:
     file = tmp_path / "m.tflite"
     metadata = described_model(file)

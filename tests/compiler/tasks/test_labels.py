@@ -110,6 +110,13 @@ def test_labels_that_count_from_one_serve_models_that_select_boxes(tmp_path):
     assert notes.task is not None and notes.task.labels == ()
 
 
+def test_labels_beside_a_file_of_edge_impulse(tmp_path):
+    path = _classifier(tmp_path, 3).rename(tmp_path / "ei-model.lite")
+    (tmp_path / "labels.txt").write_text("a\nb\nc")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("a", "b", "c")
+
+
 def test_labels_among_several_models_are_nobodys(tmp_path):
     path = _classifier(tmp_path, 3)
     (tmp_path / "labels.txt").write_text("a\nb\nc")

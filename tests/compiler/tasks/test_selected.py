@@ -113,3 +113,19 @@ def test_peaks_of_maps_are_boxes(tmp_path, done):
     assert made.task is not None and made.source == "because outputs are those of CenterNet"
     assert 20 < len(expected) < 100
     same(rows_of(made), expected)
+
+
+def test_cells_of_fomo_are_boxes(tmp_path):
+    """Of neighbors that are equal, as numbers of 8 bits often are, one counts."""
+    shares = np.full((1, _SIZE[0] // 8, _SIZE[1] // 8, 3), 0.05, np.float32)
+    for row, column, label, share in ((2, 3, 1, 0.9), (2, 4, 1, 0.9), (3, 4, 1, 0.7),
+                                      (2, 5, 2, 0.8), (6, 1, 2, 0.4)):  # fmt: skip
+        shares[0, row, column, label] = share
+    shares[..., 0] = 1 - shares[..., 1:].sum(-1)
+    nodes = [node("Softmax", ["logits"], ["y"], axis=3)]
+    made = prepared(built(tmp_path, {"logits": np.log(shares)}, nodes, ["y"], _SIZE))
+    assert made.task is not None and made.task.kind == "detect" and "FOMO" in made.source
+    same(rows_of(made), [(0, 0.9, (24, 16, 32, 24)), (1, 0.8, (40, 16, 48, 24))])
+    (tmp_path / "labels.txt").write_text("cup\npen\n")
+    labeled = prepared(tmp_path / "m.onnx").task
+    assert labeled is not None and labeled.labels == ("cup", "pen")
