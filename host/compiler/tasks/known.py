@@ -12,8 +12,10 @@ import numpy as np
 from edgekit.device.runtime.agent.task import (
     BGR,
     CROP,
+    CUBIC,
     DETECT,
     INSTANCES,
+    LETTERBOX,
     OBB,
     PICTURES,
     SEGMENT,
@@ -23,7 +25,7 @@ from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import PIXELS
+from edgekit.host.compiler.sidecars import PIXELS, TAGS
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
@@ -37,6 +39,9 @@ _BYTES: dict[str, Any] = {"mean": (0.0,), "scale": (1.0,)}
 _SHARES: dict[str, Any] = {"mean": (0.0,), "scale": (255.0,)}
 _MOST_FACTOR, _LEAST_MEAN = 0.02, 50.0  # of pixels from 0 to 255
 _MEANS = (0.3, 0.6)  # of pixels from 0 to 1
+_TAGGER_PIXELS: dict[str, Any] = {
+    "fit": LETTERBOX, "fill": 255, "zoom": 1.0, "channels": BGR, "filter": CUBIC, **_BYTES,
+}  # fmt: skip
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
@@ -95,6 +100,8 @@ class KnownModel:
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
+        if count and self._is_tagger:  # whose config.json is of the network before its export
+            return _TAGGER_PIXELS
         config, scaled = self.config, self._scaled_pixels
         if MMDEPLOY in (config.head, head):  # whose file does not say how many classes there are
             if config.head != head:
@@ -182,6 +189,12 @@ class KnownModel:
         cuts = any(getattr(node.op, "activation", None) is Activation.RELU6 for node in graph.nodes)
         ends = len(graph.outputs) == 1 and self.ends.is_from(graph.outputs[0], ops.Softmax.kind)
         return shape[3] == 3 and cuts and ends and self.ends.computes(ops.DepthwiseConv2D.kind)
+
+    @property
+    def _is_tagger(self) -> bool:
+        tensor = self.ends.graph.tensors[self.ends.image.name]
+        last = tensor.shape[-1] == self.ends.image.channels and tensor.dtype is DType.F32
+        return last and self.label_file[1] == TAGS
 
     @cached_property
     def _scaled_pixels(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _MODELS = (".tflite", ".lite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
 _MOST_DIGITS = 5  # of the number of a label
-_LABEL = "display_name"  # a column of AudioSet's class maps
+_COLUMNS = {"display_name", "name"}  # of AudioSet's class maps, and of lists of tags
 _NUMBERED = re.compile(r"(\d+)(?::\s*|\s+)(\S.*)")  # Teachable Machine's lines: "0 cat"
 # The first line of lists that count from 1.
 NOTHING = ("???", "background", "__background__")
@@ -60,7 +60,9 @@ def _read(file: Path) -> tuple[str, ...]:
     try:
         lines = label_lines(data or b"")
         if file.suffix == ".csv":
-            lines = tuple(row[_LABEL] or "" for row in csv.DictReader(lines))
+            rows = csv.DictReader(lines)
+            (column,) = _COLUMNS & {*(rows.fieldnames or ())}
+            lines = tuple(row[column] or "" for row in rows)
     except (ValueError, KeyError, csv.Error):
         return ()
     while lines and not lines[-1]:

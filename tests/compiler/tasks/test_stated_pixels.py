@@ -111,6 +111,19 @@ def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said
     assert f"pixels as {said}" in made.source and "for ImageNet take them" in made.source
 
 
+def test_tags_of_pictures_have_a_list(tmp_path):
+    """config.json next to such a tagger is of its network, which takes other pixels."""
+    (tmp_path / "selected_tags.csv").write_text("tag_id,name,category\n5,cat,0\n7,hat,0\n9,red,4\n")
+    about = {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.9}
+    config = {"architecture": "vit", "num_classes": 3, "pretrained_cfg": about}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = prepared(_last(tmp_path))
+    task = made.task
+    assert task is not None and task.labels == ("cat", "hat", "red")
+    assert (task.fit, task.fill, task.zoom) == ("letterbox", 255, 1)
+    assert (task.channels, task.scale) == ("bgr", (1,))
+
+
 def test_classifiers_of_yolov5_have_metadata_without_a_task(tmp_path):
     made = prepared(_classifier(tmp_path, stride=32, names="{0: 'a', 1: 'b', 2: 'c'}"))
     assert made.task is not None and made.task.labels == ("a", "b", "c")
