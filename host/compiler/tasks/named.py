@@ -13,6 +13,7 @@ from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.sidecars import voice_file
 
+_PINTO_ROWS = "label_xyxy_score"
 _CTC = "use SenseVoice's or Zipformer's file with CTC, and its tokens.txt"
 _PIPER = "use a voice of Piper with its .onnx.json: edgekit run voice.onnx --input phonemes.txt"
 _MASKS = "use one that finds objects by itself, such as yolov8n-seg or FastSAM"
@@ -47,7 +48,14 @@ _KNOWN = (
         "x x_length noise_scale length_scale", "mel"),
     _by(f"it is a vocoder, the last part of a voice; {_PIPER}", "mels"),
     _by(f"it is a voice whose phonemes no file lists; {_PIPER}", "x x_length noise_scale"),
+    _by(f"it is a voice of VITS as Hugging Face exports it, whose texts become numbers in another "
+        f"way; {_PIPER}", "input_ids", "waveform"),
     # Speech.
+    _by("it is an encoder of Whisper as sherpa-onnx exports it; use Optimum's encoder_model.onnx "
+        "with decoder_model.onnx and the .json files of both next to it", "mel", "n_layer_cross_k"),
+    _by("it is a decoder of Whisper as sherpa-onnx exports it; use Optimum's encoder_model.onnx "
+        "with decoder_model.onnx and the .json files of both next to it",
+        "tokens in_n_layer_self_k_cache"),
     _by(f"it joins the encoder and the decoder of a transducer, which are not put together here; "
         f"{_CTC}", "encoder_out decoder_out"),
     _by(f"it is the encoder of a transducer, whose decoder and joiner are not put together with it "
@@ -83,7 +91,18 @@ _KNOWN = (
     _by("it is CLIP with both encoders in one file; use vision_model.onnx and text_model.onnx of "
         "the same export: edgekit run vision_model.onnx --task embed --input photos",
         "pixel_values input_ids"),
+    # Texts.
+    _by("it is a language model, which runs as .gguf: edgekit compile FOLDER -o llm.gguf with the "
+        "folder of Hugging Face that it is from", "input_ids past_key_values.0.key", "logits"),
     # Pictures.
+    _by(f"it is the encoder of SAM 2, whose decoder takes points; {_MASKS}", "",
+        "image_embed high_res_feats_0"),
+    _by(f"it is the decoder of SAM 2, which takes points and the encoder's output; {_MASKS}",
+        "image_embed high_res_feats_0"),
+    _by("it finds points to compare pictures by, which no task shows", "",
+        "keypoints scores descriptors"),
+    _by("it is a YuNet of before 2023, for faces or plates, whose boxes are not decoded here; use "
+        "face_detection_yunet_2023mar.onnx", "", "loc conf iou"),
     _by(f"it is the decoder of Segment Anything, which takes points and the encoder's output; "
         f"{_MASKS}", "image_embeddings point_coords"),
     _by(f"it is the encoder of Segment Anything, whose decoder takes points; {_MASKS}", "",
@@ -139,7 +158,26 @@ def _has_face_points(first: _Shape, made: Sequence[_Shape]) -> bool:
     return first[2:] == (112, 112) and len(made) == 1 and made[0] in ((1, 136), (1, 212))
 
 
+def _tells_speakers_apart(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """pyannote: for each place, which of three speakers or which two of them speak."""
+    return len(first) == 3 and first[1] == 1 and len(made) == 1 and made[0][2:] == (7,)
+
+
+def _has_parts_of_persons(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """PoseNet: maps of 17 points, of shifts in both directions, and two of 16 limbs."""
+    channels = sorted(shape[3] or 0 for shape in made if len(shape) == 4)
+    return len(first) == 4 and channels == [17, 32, 32, 34]
+
+
 _BY_SHAPES = (
+    ("it may tell speakers apart, whose parts are not put together here; use silero_vad.onnx for "
+     "when somebody speaks", _tells_speakers_apart),
+    (f"it is like PoseNet, whose points are not put together to persons here; {_PERSONS}",
+     _has_parts_of_persons),
+    ("it is like YOLO-NAS-Pose, whose rows are not decoded; use yolov8n-pose",
+     lambda first, made: len(first) == 4 and len(made) == 1 and made[0][1:] == (57,)),
+    ("it may be CREPE, whose numbers are pitches, which no task shows",
+     lambda first, made: first[1:] == (1024,) and made == [(1, 360)]),
     ("it may give the points of a face, of whose size and pixels nothing is known; use PFLD's with "
      "98 points, InsightFace's 2d106det.onnx or face_landmarker's", _has_face_points),
     ("it may give the vector of a speaker, but no file says whose features of sound it takes: "
@@ -179,6 +217,13 @@ def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
             f"next to it, and give these: edgekit run {path.name} --input phonemes.txt"
         )
     made, first = [*outputs.values()], next(iter(inputs.values()), ())
+    if "input_ids" in inputs and made == [(1, 1)]:
+        yield "it may say how well a text answers another, but a task takes one text"
+    if rows := [name for name in outputs if "batchno_classid" in name or name == _PINTO_ROWS]:
+        yield (
+            f"'{rows[0]}' has boxes as in PINTO's model zoo, whose models take pixels in different "
+            "ways, which this file does not say; use the authors' own file"
+        )
     yield from (said for said, fits in _BY_SHAPES if fits(first, made))
     about = onnx_metadata(path) if format_of(path) == "onnx" else {}
     for known in _KNOWN:

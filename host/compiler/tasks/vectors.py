@@ -76,6 +76,12 @@ def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]
 
 def undecided_vector(model: KnownModel) -> str:
     """What is missing where the only output is a vector of scores or features; else empty."""
+    tokens = model.ends.only(3)
+    if tokens is not None and tokens.name == _TOKENS:
+        return (
+            f"'{_TOKENS}' has a vector for each part of a picture, not one of the whole; its "
+            "decoder may be another file, or config.json of its folder may say which one is meant"
+        )
     vector = vector_of(model.ends) or model.ends.outputs[0]
     count = class_count(vector.shape)
     if count < 2 or len(model.ends.outputs) > 1:
