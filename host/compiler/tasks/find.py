@@ -176,12 +176,13 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     why = known_detector(model.ends.graph, model.ends.image) or undecided_image(model.ends)
     why = why or undecided_vector(model) or undecided_maps(model.ends)
     why = why or "its outputs are not known ones"
-    if lines := scores_of(model.ends):
+    lines = scores_of(model.ends)
+    if lines is not None:
         why = (
             f"'{lines.name}' may be characters along a line of text, which no file lists: put them "
             f"into {model.path.stem}.txt next to it, one in each line"
         )
-    if not model.ends.image.is_plausible:
+    elif not model.ends.image.is_plausible:
         why = (
             f"its outputs are not known ones; {_FEATURES} {model.path.stem}.toml next to it "
             f"{how_computed(graph.tensors[graph.inputs[0]].shape)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.agent.lines import LINE_PIXELS, SCHEMA
-from edgekit.device.runtime.agent.task import CLASSIFY, OCR, TaskSpec
+from edgekit.device.runtime.agent.task import CLASSIFY, OCR, STRETCH, TaskSpec
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import (
@@ -37,6 +37,7 @@ _PLAIN_CLS = re.compile(r"cls([-_](model|infer|inference|mobile))?|(model|infere
 _FOLDERS = 3  # around a file, whose names are read
 TURNED_SIZE = (48, 192)  # of the classifier of lines
 _TURNS = ("0 degrees", "180 degrees")
+_WORD = (32, 100, 1)  # of CRNN, which takes words of any proportions so (Shi et al., 2015)
 _FEWEST = 3  # places along a line
 _AXES = 3  # of the size of a line
 
@@ -64,13 +65,10 @@ def line_reader(model: KnownModel) -> Prepared | None:
     is_shares = model.ends.is_from(scores.name, ops.Softmax.kind)
     name = free_name(graph, _OUTPUT)
     made = to.with_output(characters_seen(to, scores, blank, is_shares), name)
-    spec = TaskSpec(
-        OCR,
-        model.ends.image.name,
-        name,
-        characters=FILE,
-        **LINE_PIXELS,
-    )
+    image = model.ends.image
+    is_word = (image.height, image.width, image.channels) == _WORD
+    pixels = {**LINE_PIXELS, **({"fit": STRETCH} if is_word else {})}
+    spec = TaskSpec(OCR, image.name, name, characters=FILE, **pixels)
     note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
     noted = replace(made, notes=(*made.notes, note))
     files = {FILE: character_document(characters)}

@@ -1,8 +1,10 @@
-"""Models that read a license plate: fast-plate-ocr, with one character in each slot, and LPRNet
-(Zherzdev and Gruzdev, 2018), with a score for each character along the plate (CTC)."""
+"""Models that read a license plate or a word: fast-plate-ocr and PARSeq (Bautista and Atienza,
+2022), with one character in each slot, and LPRNet (Zherzdev and Gruzdev, 2018), with a score for
+each character along the plate (CTC)."""
 
 from __future__ import annotations
 
+import string
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,6 @@ import numpy as np
 
 from edgekit.device.runtime.agent.task import (
     BGR,
-    CHARACTER_FIELDS,
     CUBIC,
     LETTERBOX,
     OCR,
@@ -43,12 +44,20 @@ _LPR_CHARACTERS = (
 )
 
 
+_PARSEQ, _PARSEQ_SLOTS = (32, 128, 3), 26
+_PARSEQ_PIXELS: dict[str, Any] = {
+    "fit": STRETCH, "filter": CUBIC, "mean": (127.5,), "scale": (127.5,),
+}  # fmt: skip
+# Behind the end of a word, which comes first.
+_PARSEQ_CHARACTERS = string.digits + string.ascii_letters + "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
 def plate_reader(model: KnownModel) -> Prepared | None:
     """The graph with the characters of a plate as output; None for other models. Where the
     characters are missing, a note says so."""
     if not (model.options.task in ("auto", "guess") or model.asks_for(OCR)):
         return None
-    return _of_slots(model) or _of_places(model)
+    return _of_slots(model) or _of_places(model) or _of_a_word(model)
 
 
 def _of_slots(model: KnownModel) -> Prepared | None:
@@ -69,12 +78,7 @@ def _of_slots(model: KnownModel) -> Prepared | None:
     graph, blank = model.ends.graph, alphabet.index(config["pad_char"])
     to = Appender(graph, _OUTPUT)
     rows = to.tensor(to.add(ops.Reshape((1, slots, count)), to.floats(scores.name)))
-    seen = to.add(
-        ops.Reshape((1, slots, 1, CHARACTER_FIELDS)), characters_seen(to, rows, blank, True)
-    )
-    # Nothing between two slots, so that equal characters in both are two.
-    none = to.constant(np.zeros((1, slots, 1, CHARACTER_FIELDS)))
-    seen = to.add(ops.Reshape((1, 2 * slots, CHARACTER_FIELDS)), to.add(ops.Concat(2), seen, none))
+    seen = _apart(to, characters_seen(to, rows, blank, True))
     pixels: dict[str, Any] = {"fit": STRETCH}
     if config.get("keep_aspect_ratio") is True:
         fill = config.get("padding_color", 114)
@@ -84,6 +88,38 @@ def _of_slots(model: KnownModel) -> Prepared | None:
         pixels["filter"] = CUBIC
     characters = [c for i, c in enumerate(alphabet) if i != blank]
     return _told(model, to, seen, characters, pixels, f"in {slots} slots, with those of a .yaml")
+
+
+def _apart(to: Appender, seen: str) -> str:
+    """Places [1, slots, CHARACTER_FIELDS] with nothing behind each, so that equal characters in two
+    are two."""
+    _, slots, fields = to.shape(seen)
+    wide = to.add(ops.Reshape((1, slots, 1, fields)), seen)
+    both = to.add(ops.Concat(2), wide, to.constant(np.zeros((1, slots, 1, fields))))
+    return to.add(ops.Reshape((1, 2 * slots, fields)), both)
+
+
+def _of_a_word(model: KnownModel) -> Prepared | None:
+    """Logits [1, slots, characters] of pictures as PARSeq takes them; what is behind the first end
+    does not count."""
+    image, scores, count = model.ends.image, model.ends.only(3), len(_PARSEQ_CHARACTERS) + 1
+    size = (image.height, image.width, image.channels)
+    if size != _PARSEQ or scores is None or scores.shape != (1, _PARSEQ_SLOTS, count):
+        return None
+    to = Appender(model.ends.graph, _OUTPUT)
+    seen = characters_seen(to, scores, 0)
+    number, sure = to.add_all(ops.Split(2, (1, 1)), seen)
+    half, zero = (to.constant(np.full((1, 1, 1), value)) for value in (0.5, 0))
+    one = to.constant(np.ones((1, _PARSEQ_SLOTS, 1)))
+    ends = to.add(ops.Where(), to.add(ops.Less(), number, half), one, zero)
+    before = np.tril(np.ones((_PARSEQ_SLOTS, _PARSEQ_SLOTS)))[None]
+    count_of_ends = to.add(ops.MatMul(), to.constant(before), ends)
+    number = to.add(ops.Where(), to.add(ops.Less(), count_of_ends, half), number, zero)
+    seen = _apart(to, to.add(ops.Concat(2), number, sure))
+    pixels = {**_PARSEQ_PIXELS, **model.pixels(0)}
+    how = f"in {_PARSEQ_SLOTS} slots, with those of PARSeq, since there are {count}"
+    how += ", pixels as it takes them"
+    return _told(model, to, seen, [*_PARSEQ_CHARACTERS], pixels, how, "a word")
 
 
 def _config(model: KnownModel, scores: Tensor) -> dict[str, Any] | None:
@@ -133,13 +169,19 @@ def _of_places(model: KnownModel) -> Prepared | None:
 
 
 def _told(
-    model: KnownModel, to: Appender, seen: str, known: list[str], pixels: dict[str, Any], how: str
+    model: KnownModel,
+    to: Appender,
+    seen: str,
+    known: list[str],
+    pixels: dict[str, Any],
+    how: str,
+    what: str = "a plate",
 ) -> Prepared:
     name = free_name(model.ends.graph, _OUTPUT)
     made = to.with_output(seen, name)
     source = f"characters {how}"
     spec = TaskSpec(OCR, model.ends.image.name, name, characters=FILE, **pixels)
-    note = f"reads a plate, {source}; --task none leaves the outputs as they are"
+    note = f"reads {what}, {source}; --task none leaves the outputs as they are"
     noted = replace(made, notes=(*made.notes, note))
     return Prepared(noted, spec, source, {FILE: character_document(known)})
 

@@ -78,3 +78,22 @@ def test_lprnet_repeats_characters_that_are_one(tmp_path):
     assert "has its 4 characters, one in each line, with - for none" in prepared(path).source
     (tmp_path / "m.txt").write_text("X\nI\nO\n-\n")
     assert _read(prepared(path), (1, 3, 24, 94)).text == "OXII"
+
+
+def test_a_word_of_parseq_ends(tmp_path):
+    """The first of the characters is the end; what slots behind it have does not count."""
+    scores = np.zeros((1, 26, 95), np.float32)
+    scores[0, range(26), [11, 11, 1, 0, 5, *[0] * 20, 7]] = 9
+    made = prepared(detector(tmp_path, {"logits": scores}, (32, 128)))
+    assert _read(made, (1, 3, 32, 128)).text == "aa0"
+    assert made.task is not None and (made.task.fit, made.task.filter) == ("stretch", "bicubic")
+
+
+def test_a_gray_word_of_crnn_is_no_sound(tmp_path):
+    nodes = [node("Reshape", ["x", "to"], ["rows"]), node("MatMul", ["rows", "w"], ["y"])]
+    constants = {"to": np.array([100, 1, 32]), "w": np.zeros((32, 37), np.float32)}
+    path = save(model(nodes, [value("x", [1, 1, 32, 100])], ["y"], constants, opset=13), tmp_path)
+    assert "may be characters along a line of text" in prepared(path).source
+    (tmp_path / "m.txt").write_text("\n".join("0123456789abcdefghijklmnopqrstuvwxyz"))
+    made = prepared(path).task
+    assert made is not None and (made.kind, made.fit) == ("ocr", "stretch")
