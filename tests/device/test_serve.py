@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +77,9 @@ class Model:
 
     def detect(self, pixels, width, height):
         raise InputError
+
+    def embed(self, samples):
+        return [len(samples), samples[1]]
 
     def __enter__(self):
         return self
@@ -263,6 +268,17 @@ def test_odd_requests_get_a_status(serve: Serve, port: int) -> None:
         client.sendall(head("/run", 1))
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
+
+
+def test_the_vector_of_a_sound(serve: Serve, port: int) -> None:
+    serve()
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 16000, 0, "NONE", ""))
+        sound.writeframes(b"\0\0\0\x40\0\0")
+    body = file.getvalue()
+    found = said(port, head("/embed", len(body), "Connection: close") + body)
+    assert json.loads(found.partition(b"\r\n\r\n")[2]) == {"vector": [3, 0.5]}
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ The body of /run is the concatenation of all inputs as raw little-endian bytes; 
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
 header X-Release names the release that computed it. /detect, /classify, /pose, /segment,
 /instances, /obb, /embed and /ocr take a picture, if the model has that task and the board has
-Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
-is OpenAI's interface, as are /v1/completions and /v1/chat/completions of a language model; /read
-gives the text in what a detector finds in a picture, as the model --recognizer reads it;
-/transcribe and /v1/audio/transcriptions take sound; /v1/vision/detection takes a form with a
-picture, as Frigate's detector "deepstack" sends it. With --http PORT it also listens on that port
-of 127.0.0.1: any user of the board may then use it, and a browser sees at / each picture that was
-sent last, with what was found in it.
+Pillow, which reads it; of a model of texts, /classify and /embed take a text, of one of speakers
+/embed takes sound; /v1/embeddings is OpenAI's interface, as are /v1/completions and
+/v1/chat/completions of a language model; /read gives the text in what a detector finds in a
+picture, as the model --recognizer reads it; /transcribe and /v1/audio/transcriptions take sound;
+/v1/vision/detection takes a form with a picture, as Frigate's detector "deepstack" sends it. With
+--http PORT it also listens on that port of 127.0.0.1: any user of the board may then use it, and a
+browser sees at / each picture that was sent last, with what was found in it.
 """
 
 import argparse
@@ -156,8 +156,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 body = fields.get(field, b"")
             if self.takes_texts():
                 return (), work(body.decode("utf-8", "replace"))
-            if task == "transcribe":
-                return (), sounds.transcribed(self.server.model, body)
+            if sounds.is_heard(self.server.model, task):
+                return (), sounds.heard(self.server.model, task, body)
             picture = pictures.read_picture(body)  # in turn: its pixels may take 256 MiB
             width, height = picture.size
             found = work(picture.tobytes(), width=width, height=height)

@@ -139,7 +139,7 @@ class Answers:
                 return self.send(verbose(parts, seconds))
             text = (edgekit_runtime.srt if wanted == "srt" else edgekit_runtime.vtt)(parts)
             return self.handler.answer(200, text.encode(), kind=TEXT)
-        line = self.run(lambda: sounds.transcribed(self.model, form["file"]))
+        line = self.run(lambda: sounds.heard(self.model, "transcribe", form["file"]))
         if wanted == "text":
             return self.handler.answer(200, f"{line.text}\n".encode(), kind=TEXT)
         return self.send({"text": line.text})

@@ -37,9 +37,14 @@ def form_of(kind, body):
     return fields
 
 
-def transcribed(model, body):
-    """The model's transcript of a file of sound."""
-    return model.transcribe(_samples_for(model, body))
+def is_heard(model, task):
+    """Whether a request for the task has sound, not a picture."""
+    return task == "transcribe" or bool(task == "embed" and model.task and model.task.rate)
+
+
+def heard(model, task, body):
+    """What the model finds in a file of sound."""
+    return getattr(model, task)(_samples_for(model, body))
 
 
 def subtitled(model, body):

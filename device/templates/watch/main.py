@@ -54,10 +54,8 @@ def looked(model, data):
         listener = wake_words.listen(model)
         heard = listener.feed(sounds.samples_of(data, task.rate)) + listener.finish()
         return {"heard": [each._asdict() for each in heard]}
-    if kind == "transcribe":
-        return pictures.as_json(kind, sounds.transcribed(model, data))
-    if kind == "embed" and task.rate:
-        return pictures.as_json(kind, model.embed(sounds.samples_of(data, task.rate)))
+    if sounds.is_heard(model, kind):
+        return pictures.as_json(kind, sounds.heard(model, kind, data))
     picture = pictures.read_picture(data)
     width, height = picture.size
     found = getattr(model, kind)(picture.tobytes(), width=width, height=height)
