@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.device.runtime.agent.task import POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
@@ -65,6 +66,18 @@ def best_rows(
         to.add(ops.Reshape((1, 1, count)), found.score),
     )
     return gathered(to, rows, selected)
+
+
+def with_scores(to: Appender, found: str, size: int) -> str:
+    """Points [1, n, …] of so many numbers with POINT_FIELDS each, certain if they have no score."""
+    if size == POINT_FIELDS:
+        return found
+    _, boxes, numbers = to.shape(found)
+    count = numbers // size
+    pairs = to.add(ops.Reshape((1, boxes, count, size)), found)
+    sure = to.constant(np.ones((1, boxes, count, 1)))
+    pairs = to.add(ops.Concat(3), pairs, sure)
+    return to.add(ops.Reshape((1, boxes, count * POINT_FIELDS)), pairs)
 
 
 def gathered(to: Appender, rows: str, selected: str) -> str:

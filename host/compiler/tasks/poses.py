@@ -11,7 +11,8 @@ from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.candidates import best_rows, with_image
+from edgekit.host.compiler.tasks.candidates import best_rows, with_image, with_scores
+from edgekit.host.compiler.tasks.distances import raw_poses
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.given import lengths_of, only_found
 from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
@@ -40,6 +41,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     yield from sim_cc(ends)
     yield from _rtmo(ends)
     yield from _anchored(ends)
+    yield from raw_poses(ends)
     output = ends.only(3)
     if output is None:
         return
@@ -196,11 +198,6 @@ def _points_in_pixels(to: Appender, image: InputImage, found: str, points: tuple
     """POINT_FIELDS of each point [1, n, …]: in pixels of the input, and certain if the model does
     not say how visible it is."""
     count, size = points
-    boxes = to.shape(found)[1]
-    if size < POINT_FIELDS:
-        pairs = to.add(ops.Reshape((1, boxes, count, size)), found)
-        sure = to.constant(np.ones((1, boxes, count, 1)))
-        pairs = to.add(ops.Concat(3), pairs, sure)
-        found = to.add(ops.Reshape((1, boxes, count * POINT_FIELDS)), pairs)
+    found = with_scores(to, found, size)
     unit = np.tile([image.width, image.height, 1], count)
     return in_pixels(to, image, found, unit[None, None])

@@ -54,6 +54,39 @@ def test_points_of_yolov7(tmp_path):
     assert found[0][2][4:] == pytest.approx(fields[at, 6:], abs=1e-2)
 
 
+@pytest.mark.parametrize(("numbers", "label"), [(15, "face"), (51, "person"), (8, "")])
+def test_points_of_yolov8_before_decoding(tmp_path, numbers, label):
+    """Ultralytics' formulas for each cell: (2 x + column) · stride; four points have no scores."""
+    rng, each = np.random.default_rng(numbers), 2 if numbers % 3 else 3
+    parts, nodes, boxes, scores, points = {}, [], [], [], []
+    for stride, (rows, columns) in zip((8, 16, 32), _GRIDS, strict=True):
+        own = [rng.normal(0, 2, (1, n, rows, columns)).astype("f4") for n in (64, 1, numbers)]
+        names = [f"{kind}{stride}" for kind in ("spread", "logit", "points")]
+        parts.update(zip(names, own, strict=True))
+        nodes.append(node("Concat", names, [f"all{stride}"], axis=1))
+        for y, x in np.ndindex(rows, columns):
+            spread, logit, at = (part[0, :, y, x].astype(float) for part in own)
+            shares = np.exp(spread.reshape(4, 16))
+            left, up, right, down = stride * (shares @ np.arange(16) / shares.sum(1))
+            middle = stride * (x + 0.5) + (right - left) / 2, stride * (y + 0.5) + (down - up) / 2
+            boxes.append((*middle, left + right, up + down))
+            scores.append(1 / (1 + np.exp(-logit)))
+            at = at.reshape(-1, each)
+            sure = 1 / (1 + np.exp(-at[:, 2:])) if each == 3 else np.ones((len(at), 1))
+            places = (2 * at[:, :2] + (x, y)) * stride
+            points.append(np.concatenate([places, sure], 1).reshape(-1))
+    made = prepared(built(tmp_path, parts, nodes, ["all8", "all16", "all32"], _SIZE))
+    assert made.task is not None and made.task.kind == "pose"
+    assert made.task.labels == ((label,) if label else ())
+    found = rows_of(made, 7 + len(points[0]))
+    scored = np.array(scores, np.float32)
+    expected = best_boxes(np.array(boxes), scored, 0.25, 0.7)[:100]
+    assert len(expected) > 9
+    same([(name, score, rest[:4]) for name, score, rest in found], expected)
+    at = int(np.abs(scored[:, 0] - expected[0][1]).argmin())
+    assert found[0][2][4:] == pytest.approx(points[at], abs=1e-3)
+
+
 def test_points_of_yolov5_faces_are_before_the_class(tmp_path):
     path, boxes, fields = _anchored(tmp_path, (1, 2, 2, 2, 2, 2, 1), {0, 6})
     made = prepared(path)
