@@ -23,6 +23,12 @@ _CITYSCAPES = (
     "vegetation", "terrain", "sky", "person", "rider", "car", "truck", "bus", "train",
     "motorcycle", "bicycle",
 )  # fmt: skip
+_FACE = (
+    "background", "skin", "left brow", "right brow", "left eye", "right eye", "glasses", "left ear",
+    "right ear", "earring", "nose", "mouth", "upper lip", "lower lip", "neck", "necklace", "cloth",
+    "hair", "hat",
+)  # fmt: skip
+_BISENET_MAPS = 3
 _TORCHVISION = ("out", "aux")  # of its models, which train with another output
 _LEAST_SCORES = 4  # for each pixel: three may be colors
 
@@ -66,9 +72,16 @@ def class_map(ends: Ends) -> ClassMap | None:
     found = [each for each in found if not _is_of_objects(each, outputs)]
     if not found:
         return None
-    alike = len({(each.tensor.shape, each.axis) for each in found}) == 1 and found[0].classes == 1
-    # Those of U²-Net have the same map several times, the best one first.
+    alike = len({(each.tensor.shape, each.axis) for each in found}) == 1
+    # Those of U²-Net, and BiSeNet's of faces, have the map several times, the best one first.
+    alike &= found[0].classes == 1 or _is_of_face(ends, found[0])
     return found[0] if len(found) == 1 or (alike and len(found) == len(outputs)) else None
+
+
+def _is_of_face(ends: Ends, seen: ClassMap) -> bool:
+    """Whether there are BiSeNet's three maps of the parts of a face (CelebAMask-HQ)."""
+    square = ends.image.height == ends.image.width
+    return square and seen.count == len(_FACE) and len(ends.outputs) == _BISENET_MAPS
 
 
 def _is_of_objects(seen: ClassMap, outputs: Sequence[Tensor]) -> bool:
@@ -82,6 +95,8 @@ def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | N
     are square, also have as many parts as Cityscapes has classes."""
     if seen.count == len(_VOC):
         return "Pascal VOC", _VOC
+    if _is_of_face(ends, seen):
+        return "CelebAMask-HQ", _FACE
     is_wide = ends.image.width > ends.image.height
     return ("Cityscapes", _CITYSCAPES) if is_wide and seen.count == len(_CITYSCAPES) else None
 

@@ -123,6 +123,9 @@ def test_scores_of_every_pixel_are_classes_and_faces_are_no_streets(tmp_path):
         made = prepared(detector(tmp_path, outputs, size))
         assert made.task is not None and made.task.kind == "segment"
         assert len(made.task.labels) == labels
+    outputs = {name: _random(1, 19, 64, 64, seed=i) for i, name in enumerate("abc")}
+    made = prepared(detector(tmp_path, outputs, (64, 64)))
+    assert made.task is not None and made.task.labels[17] == "hair" and "'a'" in made.source
 
 
 def test_levels_of_efficient_det_and_colors_are_named(tmp_path):
