@@ -92,6 +92,9 @@ def _of_metadata(path: Path, names: Sequence[str], outputs: Sequence[str]) -> Re
     elif kind == "zipformer2_ctc" and len(others) == 1:
         made = Recipe(TRANSCRIBE, first, _K2, _SPEECH_ROWS, "Zipformer with CTC")
         made = replace(made, others={others[0]: None})
+    elif kind == "wenet_ctc" and len(others) == 1:
+        own = replace(KALDI, gain=_LOUD)
+        made = Recipe(TRANSCRIBE, first, own, _SPEECH_ROWS, "WeNet", {others[0]: None})
     elif kind == "zipformer2" and len(others) == 1 and [*outputs] == ["logits"]:
         made = Recipe(KEYWORD, first, _K2, _SPEECH_ROWS, "Zipformer for classes of sounds")
         made = replace(made, others={others[0]: None})

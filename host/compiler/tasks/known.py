@@ -155,7 +155,7 @@ class KnownModel:
             return "YOLOv5", {**IMAGENET_PIXELS, "fit": CROP}
         whose, pixels = self.named_pixels
         if whose:
-            return whose, {**pixels, **placing}
+            return whose, {**placing, **pixels}
         if self.path.stem == _TEACHABLE and not self._scales:
             return "Teachable Machine", {"mean": (127.5,), "scale": (127.5,), "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:

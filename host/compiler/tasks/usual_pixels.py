@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from edgekit.device.runtime.agent.task import BGR, CUBIC, LINEAR
+from edgekit.device.runtime.agent.task import BGR, CUBIC, LINEAR, STRETCH
 
 IMAGENET_PIXELS: dict[str, Any] = {
     "mean": (123.675, 116.28, 103.53),
@@ -21,6 +21,9 @@ CLIP_PIXELS: dict[str, Any] = {
 _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 _CENTERED: dict[str, Any] = {"mean": (127.5,), "scale": (255.0,)}
 _SHARES: dict[str, Any] = {"mean": (0.0,), "scale": (255.0,)}
+_BYTES: dict[str, Any] = {
+    "channels": BGR, "mean": (0.0,), "scale": (1.0,), "fit": STRETCH, "zoom": 1.0,
+}  # fmt: skip
 _CAFFE: dict[str, Any] = {"channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
 # Whose networks a name is of, and their pixels; the first that fits counts. Those of timm are by
 # its table of pretrained weights, others by their authors' programs.
@@ -32,6 +35,9 @@ _NAMES = (
      "TensorFlow's and timm's", _SIGNED),
     (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
     (r"mobilevit", "MobileViT", _SHARES),
+    (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
+    (r"(age|gender)_googlenet", "Caffe", _CAFFE),
+    (r".*minifasnet", "MiniFASNet", _BYTES),
     (r"modnet", "MODNet", _SIGNED),
     (r".*pphumanseg", "PP-HumanSeg", _SIGNED),
     (r"(isnet|rmbg[-_]?1\.4|bria[-_]?rmbg|briaai)", "IS-Net", _CENTERED),

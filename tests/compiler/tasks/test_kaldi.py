@@ -170,8 +170,15 @@ def _tokens(folder, names):
     (folder / "tokens.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def test_speech_of_zipformer(tmp_path):
-    """Its places have the mean of four rows each."""
+@pytest.mark.parametrize(
+    ("kind", "samples", "loud", "more"),
+    [
+        ("zipformer2_ctc", 998 * 160, 1, {"high": 7600, "mirrored": True}),
+        ("wenet_ctc", 997 * 160 + 400, 32768, {}),
+    ],
+)
+def test_speech_of_zipformer_and_wenet(tmp_path, kind, samples, loud, more):
+    """Their places have the mean of four rows each."""
     weights = np.random.default_rng(1).normal(0, 1, (80, 5)).astype(np.float32)
     nodes = [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
              node("AveragePool", ["t"], ["a"], kernel_shape=[4], strides=[4]),
@@ -180,7 +187,7 @@ def test_speech_of_zipformer(tmp_path):
              node("Identity", ["x_lens"], ["n"])]  # fmt: skip
     given = [value("x", ["n", "t", 80]), value("x_lens", ["n"], "s64")]
     ends = ["log_probs", "n"]
-    path = _file(tmp_path, nodes, given, ends, {"w": weights}, model_type="zipformer2_ctc")
+    path = _file(tmp_path, nodes, given, ends, {"w": weights}, model_type=kind)
     missing = _prepared(path)
     assert missing.task is None and "if tokens.txt with its 5 tokens is next to" in missing.source
     with pytest.raises(InputError, match="fetch it, too"):
@@ -189,8 +196,8 @@ def test_speech_of_zipformer(tmp_path):
     made = _prepared(path)
     assert made.task is not None and made.task.kind == "transcribe"
     assert json.loads(made.files["characters.json"])["characters"] == ["", " a", "b", ""]
-    x = _sound(998 * 160)
-    rows = _expected(x, "povey", 7600, mirrored=True)[:996].reshape(249, 4, 80).mean(1) @ weights
+    x = _sound(samples)
+    rows = _expected(x * loud, "povey", **more)[:996].reshape(249, 4, 80).mean(1) @ weights
     found = _run(made, x)[0]
     np.testing.assert_array_equal(found[:, 0], np.array([1, 2, 3, 4, 0])[rows.argmax(1)])
     shares = np.exp(rows - rows.max(1, keepdims=True))

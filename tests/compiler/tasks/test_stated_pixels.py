@@ -99,6 +99,7 @@ def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant
         ("vit-small-patch14-dinov2", "images", 123.675, "PyTorch's"),
         ("mobilevit_s", "images", 0, "MobileViT"),
         ("googlenet-9", "data_0", 104, "Caffe's"),
+        ("yolov8n-cls", "images", 0, "YOLO's"),
     ],
 )
 def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said):
