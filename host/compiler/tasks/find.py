@@ -155,7 +155,9 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
     """The graph of a model that takes no picture, with a note where results are expected."""
     if options.task != "guess":
         return Prepared(graph)
-    why = known_listener(graph) or "its inputs and outputs are not known ones"
+    if known := known_listener(graph):
+        return _unused(graph, known)
+    why = "its inputs and outputs are not known ones"
     given = [graph.tensors[name] for name in graph.inputs]
     if any(len(t.shape) == 3 and t.dtype is DType.F32 for t in given) and not graph.states:
         why += f"; {_FEATURES} {path.stem}.toml next to it {how_computed(given[0].shape)}"

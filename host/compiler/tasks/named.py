@@ -169,7 +169,15 @@ def _has_parts_of_persons(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 4 and channels == [17, 32, 32, 34]
 
 
+def _finds_by_regions(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """Faster R-CNN and Mask R-CNN: boxes, classes and scores of a picture without a batch."""
+    rows = made[0][0] if made and len(made[0]) == 2 and made[0][1] == 4 else None
+    return len(first) == 3 and first[0] == 3 and rows is not None and made[1:3] == [(rows,)] * 2
+
+
 _BY_SHAPES = (
+    ("it is like Resemblyzer, whose features of sound are not computed here; use WeSpeaker's or "
+     "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
     ("it may tell speakers apart, whose parts are not put together here; use silero_vad.onnx for "
      "when somebody speaks", _tells_speakers_apart),
     (f"it is like PoseNet, whose points are not put together to persons here; {_PERSONS}",
@@ -217,6 +225,11 @@ def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
             f"next to it, and give these: edgekit run {path.name} --input phonemes.txt"
         )
     made, first = [*outputs.values()], next(iter(inputs.values()), ())
+    if "boxes" not in outputs and _finds_by_regions(first, made):  # torchvision's name them
+        yield (
+            "it is like Faster R-CNN or Mask R-CNN of ONNX' model zoo, whose sizes and pixels are "
+            "not known here; use a detector of one stage, such as yolo11n.onnx"
+        )
     if "input_ids" in inputs and made == [(1, 1)]:
         yield "it may say how well a text answers another, but a task takes one text"
     if rows := [name for name in outputs if "batchno_classid" in name or name == _PINTO_ROWS]:

@@ -52,6 +52,7 @@ def test_a_listener_is_named(tmp_path, shapes, said):
     inputs = [value(name, shape) for name, shape in zip(names, shapes, strict=True)]
     made = prepared(save(model(nodes, inputs, [f"y{n}" for n in names], opset=13), tmp_path))
     assert made.task is None and said in made.source
+    assert ("if the input is features" in made.source) == ("VAD" not in said)
 
 
 @pytest.mark.parametrize("name", ["input_features", "input_values"])
