@@ -30,7 +30,7 @@ def sweep(start, slope, seconds):
     return (0.5 * np.sin(2 * np.pi * (start + slope * t) * t)).astype(np.float32)
 
 
-def test_an_encoder_and_a_decoder_write_down_what_is_said(edgekit, home):
+def test_an_encoder_and_a_decoder_transcribe_speech(edgekit, home):
     """As NumPy does: features, language, suppressed tokens, texts that the shorter decoder does
     not take, and a sound of two windows, which is cut where it is quiet."""
     path = dictation_model(home)
