@@ -13,7 +13,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import (
-    IMAGENET_PIXELS,
+    STRETCHED_IMAGENET,
     UNNAMED,
     YOLO_PIXELS,
     Head,
@@ -290,7 +290,7 @@ def ssd_of_the_zoo(ends: Ends) -> Iterator[Head]:
         return as_rows(to, _column(to, labels), _column(to, scores), [wide])
 
     what = "outputs are those of MLPerf's SSD, labels of COCO, pixels as PyTorch's models take them"
-    yield Head("ssd-selected", what, 0, rows, IMAGENET_PIXELS, COCO, 1)
+    yield Head("ssd-selected", what, 0, rows, STRETCHED_IMAGENET, COCO, 1)
 
 
 def _named(ends: Ends) -> dict[str, Tensor]:

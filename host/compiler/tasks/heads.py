@@ -17,6 +17,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import InputImage
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
 UNNAMED = -1  # classes
@@ -39,10 +40,9 @@ class Limits(NamedTuple):
 YOLO_LIMITS = Limits(0.25, 0.7, single=True)  # Ultralytics' defaults
 # How pictures become inputs: as the authors of each family do.
 YOLO_PIXELS: Mapping[str, Any] = {"fit": LETTERBOX, "fill": 114}
-IMAGENET_PIXELS: Mapping[str, Any] = {
+STRETCHED_IMAGENET: Mapping[str, Any] = {
     "fit": STRETCH,
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
+    **IMAGENET_SCALING,
 }
 
 

@@ -13,6 +13,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import with_image
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
 _PERSON = (17, 26, 133)  # points of COCO, Halpe and COCO-WholeBody
 _UPRIGHT, _PART = (3, 4), 4  # proportions of a person, and pixels along a pixel of a map
@@ -21,8 +22,7 @@ _EXACT = 1 << 24  # numbers of places are computed in f32
 _PIXELS = {
     "fit": LETTERBOX,
     "fill": 0,
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
+    **IMAGENET_SCALING,
 }
 _SIGMA, _RADIUS = 0.8, 5  # of the blur before ViTPose's maps are read
 _TINY = float(np.finfo(np.float32).eps)

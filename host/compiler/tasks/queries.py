@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgekit.device.runtime.agent.task import LINEAR, STRETCH
+from edgekit.device.runtime.agent.task import STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -20,6 +20,7 @@ from edgekit.host.compiler.tasks.heads import (
     to_corners,
 )
 from edgekit.host.compiler.tasks.ssd import boxes_and_scores
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS
 
 _MOST = 1000  # queries
 _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
@@ -27,12 +28,7 @@ _ALL = 1.0  # overlap: no box is suppressed
 _LIMITS = Limits(0.5, _ALL)  # of transformers' post_process_object_detection
 _PIXELS = {"fit": STRETCH}
 _MASKS = "masks"  # a further output of RF-DETR for segmentation, which is left out
-_IMAGENET_PIXELS = {
-    "fit": STRETCH,
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
-    "filter": LINEAR,
-}
+_STRETCHED = {**IMAGENET_PIXELS, "fit": STRETCH}
 
 
 def separate_queries(ends: Ends) -> Iterator[Head]:
@@ -47,9 +43,9 @@ def separate_queries(ends: Ends) -> Iterator[Head]:
         return
     classes = logits.shape[2]
     if classes > 1 and classes not in (80, _OF_CATEGORIES):
-        yield _head("detr", boxes, logits, ends, _IMAGENET_PIXELS, softmax=True)
+        yield _head("detr", boxes, logits, ends, _STRETCHED, softmax=True)
     if classes not in (80, _OF_CATEGORIES + 1):
-        yield _head("deformable-detr", boxes, logits, ends, _IMAGENET_PIXELS, softmax=False)
+        yield _head("deformable-detr", boxes, logits, ends, _STRETCHED, softmax=False)
     if classes not in (_OF_CATEGORIES, _OF_CATEGORIES + 1):
         yield _head("rt-detr", boxes, logits, ends, _PIXELS, softmax=False)
 
@@ -83,7 +79,7 @@ def rf_detr(ends: Ends) -> Iterator[Head]:
     boxes, logits = named["dets"], named["labels"]
     count = boxes.elements // 4
     if boxes.shape == (1, count, 4) and logits.shape[:-1] == (1, count) and count <= _MOST:
-        yield _head("rf-detr", boxes, logits, ends, _IMAGENET_PIXELS, softmax=False)
+        yield _head("rf-detr", boxes, logits, ends, _STRETCHED, softmax=False)
 
 
 def joined_queries(ends: Ends) -> Iterator[Head]:

@@ -12,6 +12,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
 _FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
 _FASTEST_STRIDE, _FASTEST_LIMITS = 16, Limits(0.65, 0.45, single=True)  # of its authors' program
@@ -21,8 +22,7 @@ _NANO_LIMITS = Limits(0.35, 0.6)  # of its authors' program
 _PICO_LIMITS = Limits(0.4, 0.5)  # of its authors' program
 _PICO_PIXELS = {
     "fit": STRETCH,
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
+    **IMAGENET_SCALING,
 }
 _NANO_PIXELS = {
     "fit": STRETCH,

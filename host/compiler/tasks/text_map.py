@@ -10,6 +10,7 @@ from edgekit.host.compiler.ir.types import Graph, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import KEEP, Head
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
 _LABELS = ("text",)
 # Of PaddleOCR's program: pixels of a map that are text, boxes that are sure, their growth.
@@ -18,8 +19,7 @@ _PIXELS = {
     "fit": CORNER,
     "fill": 0,
     "channels": BGR,
-    "mean": (123.675, 116.28, 103.53),
-    "scale": (58.395, 57.12, 57.375),
+    **IMAGENET_SCALING,
 }
 _BETWEEN = (ops.Reshape, ops.Transpose, ops.Add, ops.Mul, ops.Clamp, ops.Maximum)
 _ENLARGED = 2  # times, by transposed convolutions behind each other

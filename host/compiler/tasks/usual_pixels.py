@@ -8,11 +8,11 @@ from typing import Any
 
 from edgekit.device.runtime.agent.task import BGR, CUBIC, LINEAR, STRETCH
 
-IMAGENET_PIXELS: dict[str, Any] = {
+IMAGENET_SCALING: dict[str, Any] = {  # mean and deviation of its pixels, as torchvision has them
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
-    "filter": LINEAR,
 }
+IMAGENET_PIXELS: dict[str, Any] = {**IMAGENET_SCALING, "filter": LINEAR}
 CLIP_PIXELS: dict[str, Any] = {
     "mean": (122.7709383, 116.7460125, 104.0937362),
     "scale": (68.5005327, 66.6321579, 70.3231630),

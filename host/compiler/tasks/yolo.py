@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
-    IMAGENET_PIXELS,
+    STRETCHED_IMAGENET,
     YOLO_PIXELS,
     Head,
     Limits,
@@ -132,7 +132,7 @@ def yolop(ends: Ends) -> Iterator[Head]:
         return selected(to, box, scores, V5_LIMITS)
 
     what = f"'{output.name}' is like YOLOP's, pixels as PyTorch's models take them"
-    yield Head("yolop", what, 1, rows, {**IMAGENET_PIXELS, **YOLO_PIXELS}, ("car",))
+    yield Head("yolop", what, 1, rows, {**STRETCHED_IMAGENET, **YOLO_PIXELS}, ("car",))
 
 
 def behind_boxes(ends: Ends, output: Tensor) -> tuple[int, ...]:
