@@ -199,23 +199,31 @@ class Shell:
 
     def _read_variable(self, command: str) -> str:
         """Runs `command` and returns the variable v it sets; printed twice to detect corruption."""
+        quiet = _QUIET
         while True:
             self._check_time("an answer from the shell")
             tag = secrets.token_hex(4)
             self._line.write(f'{command}; printf \'%s(%s)%s;\\n\' {tag} "$v" "$v"\r'.encode())
             answer = re.compile(rf"{tag}\((.*?)\)\1;".encode(), re.DOTALL)
-            if found := answer.search(self._read_until(_SLOW, _prompt_after(tag), answer=answer)):
+            seen = self._read_until(_SLOW, _prompt_after(tag), answer=answer, quiet=quiet)
+            if found := answer.search(seen):
                 return " ".join(found[1].decode("utf-8", "replace").split())
             self._line.write(b"\x03\r")
+            quiet *= 2  # the prompt may have been an earlier one, of a slow shell
 
     def _read_until(
-        self, seconds: float, *prompts: re.Pattern[bytes], answer: re.Pattern[bytes] = _NOTHING
+        self,
+        seconds: float,
+        *prompts: re.Pattern[bytes],
+        answer: re.Pattern[bytes] = _NOTHING,
+        quiet: float = _QUIET,
     ) -> bytes:
-        """Reads until `answer` matches, or one of `prompts` matches and the console is quiet."""
+        """Reads until `answer` matches, or until one of `prompts` matches and no byte has come for
+        `quiet` seconds."""
         end = min(time.monotonic() + seconds, self._end)
         seen = b""
         while not answer.search(seen) and (left := end - time.monotonic()) > 0:
-            data = self._line.read(min(left, _QUIET))
+            data = self._line.read(min(left, quiet))
             seen += data
             if not data and any(prompt.search(seen) for prompt in prompts):
                 break

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -81,6 +83,16 @@ def test_bash_with_a_colored_prompt(tmp_path: Path) -> None:
     (tmp_path / "rc").write_text("PS1='\\[\\e[1;32m\\]\\u@\\h\\[\\e[0m\\]:\\w\\$ '\n")
     shell = ("/bin/bash", "--rcfile", str(tmp_path / "rc"), "-i")
     with TtyBoard(tmp_path, shell=shell) as board:
+        assert answers(board)
+
+
+def test_shell_whose_prompts_come_late(tmp_path: Path) -> None:
+    slow = tmp_path / "python3"  # a late prompt comes while it starts
+    slow.write_text(f'#!/bin/sh\nsleep 0.4\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    shell = ("/bin/sh", "-c", "PS1='$(sleep 0.3)board$ ' exec sh -i")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    with TtyBoard(tmp_path, shell=shell, path=path) as board:
         assert answers(board)
 
 
