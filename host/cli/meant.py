@@ -38,9 +38,6 @@ _COMMANDS = {  # of other tools, by the group in which they are typed
         **dict.fromkeys(("start", "boot", "run"), "edgekit board up"),
         **dict.fromkeys(("stop", "halt", "shutdown"), "edgekit board down"),
     },
-    "edgekit fleet": {
-        "serve": "edgekit profile server run --releases releases",
-    },
 }
 _OPTIONS = {  # of other tools, and what of ours to propose where the command has it
     "-b": "--board",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.host.cli import profile_home, profile_report, profile_write
+from edgekit.host.cli import profile_report, profile_write
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
@@ -25,6 +25,9 @@ from edgekit.host.cli.options import (
     writes,
 )
 from edgekit.host.common.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.host.fleet.profiles import StoredBatches
 
 _MOST_ROWS = 1000
 
@@ -59,7 +62,6 @@ def register(app: typer.Typer) -> None:
         ),
     )(list_profiles)
     profile_report.register(group)
-    profile_home.register(group)
     app.add_typer(group, name="profile")
 
 
@@ -122,7 +124,7 @@ def _pull_profiles(
     if as_json:
         emit({"schema": "edgekit.profile.pull/1", "board": name, **asdict(found)})
         return
-    print(f"pulled   {profile_home.counts(found.stored)} from {name}")
+    print(f"pulled   {_counts(found.stored)} from {name}")
     if found.dropped or found.quarantined:
         print(f"lost     {found.dropped} dropped for lack of space, {found.quarantined} damaged")
     if not found.on:
@@ -145,7 +147,7 @@ def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
     if as_json:
         emit({"schema": "edgekit.profile.upload/1", "board": board, **asdict(stored)})
     else:
-        print(f"stored   {profile_home.counts(stored)} from {folder}")
+        print(f"stored   {_counts(stored)} from {folder}")
     if damaged:
         raise TransferError(
             f"{folder}: expected complete batches, found {len(damaged)} damaged files; "
@@ -278,3 +280,11 @@ def _format_cell(value: object) -> str:
 
 def _to_json_value(value: object) -> object:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def _counts(stored: StoredBatches) -> str:
+    """Counts of stored batches as text."""
+    known = f", {stored.known} known before" if stored.known else ""
+    refused = f", {len(stored.refused)} refused" if stored.refused else ""
+    batches = counted(stored.new, "batch", "batches")
+    return f"{batches} with {counted(stored.rows, 'row')}{known}{refused}"

@@ -1,4 +1,4 @@
-"""`edgekit profile server run --store`: moves batches from NATS to files of a shared store."""
+"""`edgekit fleet serve --store`: moves batches from NATS to files of a shared store."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 
 _OUTLIER, _ORDER = "lab bench gemm --dtype outlier", "lab tune model --orders N"
 _PRUNED, _SPARSE = "lab bench sparse --weights FILE", "lab bench sparse"
-_LAYOUTS, _REVOKE = "lab tune cost --layouts", "profile server enroll BOARD --revoke"
-_WRITE = "profile server run --nats URL --store FOLDER"
+_LAYOUTS, _REVOKE = "lab tune cost --layouts", "fleet enroll BOARD --revoke"
+_WRITE = "fleet serve --nats URL --store FOLDER"
 _SAMPLING = "profile pull --sampling on|off"
 COMMANDS = {
     "app logs": "app status --lines N",
@@ -42,14 +42,17 @@ COMMANDS = {
     "lab tune layouts": _LAYOUTS,
     "lab tune order": _ORDER,
     "lab tune spmv": "lab tune sparse",
-    "profile enroll": "profile server enroll",
+    "profile enroll": "fleet enroll",
     "profile export": "profile list -o FILE",
     "profile forget": "profile list --forget",
     "profile query": "profile list SQL",
     "profile revoke": _REVOKE,
     "profile sampling": _SAMPLING,
-    "profile serve": "profile server run",
+    "profile serve": "fleet serve",
+    "profile server": "fleet serve",
+    "profile server enroll": "fleet enroll",
     "profile server revoke": _REVOKE,
+    "profile server run": "fleet serve",
     "profile server write": _WRITE,
     "profile switch": _SAMPLING,
     "profile upload": "profile pull --spool FOLDER",

@@ -73,7 +73,7 @@ def test_a_board_that_cannot_reach_its_home_tells_it_in_one_line_and_loses_nothi
 ) -> None:
     pytest.importorskip("pyarrow")
     Spool(board / "spool").add(batch(1))
-    assert edgekit("profile", "server", "enroll", "local", "--server", "localhost:1").code == 0
+    assert edgekit("fleet", "enroll", "local", "--server", "localhost:1").code == 0
     runtime = [sys.executable, "current/runtime.pyz", "--root", ".", "push-profiles"]
     done = subprocess.run(runtime, cwd=board, capture_output=True, text=True, check=False)
     assert done.returncode == 6

@@ -43,7 +43,7 @@ class Field:
     server: subprocess.Popen[bytes]
 
     def restart(self, *options: str) -> None:
-        """Starts the server again, with options of `profile server run`."""
+        """Starts the server again, with options of `fleet serve`."""
         end_server(self.server)
         self.server = _serve(self.port, *options)
 
@@ -52,7 +52,7 @@ class Field:
 
 
 def _serve(port: int, *options: str) -> subprocess.Popen[bytes]:
-    run = ("profile", "server", "run", "--address", "127.0.0.1", "--port", str(port), "--json")
+    run = ("fleet", "serve", "--address", "127.0.0.1", "--port", str(port), "--json")
     server = start_edgekit(data_folder(), *run, "--releases", "releases", *options)
     assert server.stdout is not None and server.stdout.readline()
     return server
@@ -72,7 +72,7 @@ def field(edgekit: Any, home: Path, monkeypatch: Any, tmp_path: Path) -> Iterato
             port = free.getsockname()[1]
         for board in found.boards:
             done = edgekit(
-                *("profile", "server", "enroll", board.name, "--server", f"localhost:{port}"),
+                *("fleet", "enroll", board.name, "--server", f"localhost:{port}"),
                 *("--releases", "releases", "--poll", "1s", "--fetch-kbit", "1000000"),
             )
             assert "fetches  releases every 1s, started by cron" in done.out, done.err

@@ -65,7 +65,7 @@ def test_what_a_server_logs_while_it_goes_on_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The error that ends a command is shown by `main`, in its own way."""
-    log.start(["profile", "server", "run"], verbose=False)
+    log.start(["fleet", "serve"], verbose=False)
     try:
         raise OSError("full")
     except OSError as error:

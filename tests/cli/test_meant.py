@@ -20,7 +20,6 @@ import pytest
         ("install my.tflite", "edgekit deploy"),
         ("profile my.tflite", "edgekit bench model my.tflite"),
         ("board list", "edgekit boards"),
-        ("fleet serve", "edgekit profile server run --releases releases"),
         ("bench my.tflite", "edgekit bench model my.tflite"),
         ("status local", "edgekit status --board local"),
         ("doctor pi4", "edgekit doctor --board pi4"),
@@ -75,7 +74,7 @@ def test_unlike_words_get_no_suggestion(edgekit: Any, line: str) -> None:
         ("deploy m.onnx --threads x", "--threads: expected an integer, found x"),
         ("deploy m.onnx --threads 257", "--threads: expected 1 to 256, found 257"),
         ("compile m.onnx --threads 0", "--threads: expected at least 1, found 0"),
-        ("profile server run --port 0", "--port: expected 1 to 65535, found 0"),
+        ("fleet serve --port 0", "--port: expected 1 to 65535, found 0"),
         ("estimate m.onnx --timeout x", "--timeout: expected a number, found x"),
         (
             "compile m.onnx --precision f17",

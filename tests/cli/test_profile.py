@@ -54,20 +54,32 @@ def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
 
 def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
-        (("list", "SELEC"), "expected one SELECT over the views"),
-        (("list", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
-        (("list", "--forget"), "expected --days or --max-size"),
-        (("list", "--forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
-        (("list", "--days", "5"), "expected --forget with --days, found none"),
-        (("list", "--limit", "5"), "expected SQL with --limit, found none"),
-        (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
-        (("pull", "--sampling", "maybe"), "expected one of 'on', 'off', 'explore', found maybe"),
-        (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
-        (("server", "enroll", "local"), "--server HOST with the address"),
-        (("server", "enroll", "x", "--server", "0.0.0.0"), "by which a board reaches itself"),
-        (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),
+        (("profile", "list", "SELEC"), "expected one SELECT over the views"),
+        (("profile", "list", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
+        (("profile", "list", "--forget"), "expected --days or --max-size"),
+        (
+            ("profile", "list", "--forget", "--max-size", "much"),
+            "--max-size: expected a number of at least 1",
+        ),
+        (("profile", "list", "--days", "5"), "expected --forget with --days, found none"),
+        (("profile", "list", "--limit", "5"), "expected SQL with --limit, found none"),
+        (
+            ("profile", "list", "FROM batches", "-o", "x.csv", "--limit", "5"),
+            "expected --limit or -o, found",
+        ),
+        (
+            ("profile", "pull", "--sampling", "maybe"),
+            "expected one of 'on', 'off', 'explore', found maybe",
+        ),
+        (
+            ("profile", "pull", "--sampling", "off", "--spool", "x"),
+            "expected --sampling or --spool, found",
+        ),
+        (("fleet", "enroll", "local"), "--server HOST with the address"),
+        (("fleet", "enroll", "x", "--server", "0.0.0.0"), "by which a board reaches itself"),
+        (("fleet", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),
     ):
-        done = edgekit("profile", *arguments)
+        done = edgekit(*arguments)
         assert done.code == 2
         assert expected in done.complaint
 
@@ -77,19 +89,16 @@ def test_an_empty_store_says_what_to_do(edgekit: Any) -> None:
 
 
 def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any) -> None:
-    done = edgekit("profile", "server", "enroll", "local", "--server", "localhost:1234", "--json")
+    done = edgekit("fleet", "enroll", "local", "--server", "localhost:1234", "--json")
     note = data_folder() / "boards" / "local" / "spool" / "home.json"
     token = json.loads(note.read_bytes())["token"]
     assert (done.document["host"], done.document["port"]) == ("localhost", 1234)
     assert token not in done.out + done.err
     assert (data_folder() / "profiles" / "server.pem").stat().st_mode & 0o77 == 0
-    assert (
-        edgekit("profile", "server", "enroll", "local", "--revoke").out
-        == "revoked  the token of local\n"
-    )
-    again = edgekit("profile", "server", "enroll", "local", "--revoke")
+    assert edgekit("fleet", "enroll", "local", "--revoke").out == "revoked  the token of local\n"
+    again = edgekit("fleet", "enroll", "local", "--revoke")
     assert (again.code, again.complaint.count("expected an enrolled board")) == (2, 1)
-    bad = edgekit("profile", "server", "enroll", "local", "--server", "a b")
+    bad = edgekit("fleet", "enroll", "local", "--server", "a b")
     assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)
 
 
@@ -98,7 +107,7 @@ def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any
 def test_the_command_that_enroll_prints_runs(
     edgekit: Any, tmp_path: Path, tiny: Callable[..., Bundle], name: tuple[str, ...]
 ) -> None:
-    enroll = ("profile", "server", "enroll", "local", "--server", "localhost:1")
+    enroll = ("fleet", "enroll", "local", "--server", "localhost:1")
     assert "once a model is deployed" in edgekit(*enroll).out
     sign_bundle(tiny()).write(tmp_path / "tiny.ekb")
     assert edgekit("deploy", tmp_path / "tiny.ekb", *name).code == 0
@@ -128,5 +137,5 @@ def test_a_folder_without_spool_files_is_named(edgekit: Any, home: Path) -> None
 def test_a_port_that_is_taken_is_named(edgekit: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = edgekit("profile", "server", "run", "--address", "127.0.0.1", "--port", port)
+        done = edgekit("fleet", "serve", "--address", "127.0.0.1", "--port", port)
     assert (done.code, done.complaint.count("choose another: --port")) == (2, 1)

@@ -1,4 +1,4 @@
-"""`edgekit profile server run` and the commands that read its output, as a user types them."""
+"""`edgekit fleet serve` and the commands that read its output, as a user types them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         ProfileStore().hand_over("x", stream(1, 1, 2), bus)
         bus.close()
         write = (
-            "profile",
-            "server",
-            "run",
+            "fleet",
+            "serve",
             "--nats",
             nats.url,
             "--store",
@@ -40,9 +39,7 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         refused = edgekit(*write[:-2], "--once")
         assert refused.code == 5
         assert "expected stream EDGEKIT_PROFILES in 3 replicas on disk" in refused.complaint
-        assert (
-            edgekit("profile", "server", "run", "--nats", nats.url, "--max-size", "1GiB").code == 2
-        )
+        assert edgekit("fleet", "serve", "--nats", nats.url, "--max-size", "1GiB").code == 2
     sql = "SELECT name, max(max_ns) FROM operators GROUP BY 1 ORDER BY 1"
     asked = edgekit("profile", "list", sql, "--store", "shared", "--json").document
     assert asked["rows"] == [["op0", 2], ["op1", 2]]
@@ -57,31 +54,31 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
     ("arguments", "expected"),
     [
         (
-            ("server", "run", "--nats", "here", "--store", "x"),
+            ("fleet", "serve", "--nats", "here", "--store", "x"),
             "--nats: expected nats://HOST:PORT",
         ),
         (
-            ("server", "run", "--nats", "nats://x", "--store", "x", "--every", "1d"),
+            ("fleet", "serve", "--nats", "nats://x", "--store", "x", "--every", "1d"),
             "--every: expected secon",
         ),
         (
-            ("server", "run", "--nats", "nats://x", "--store", "gs://x"),
+            ("fleet", "serve", "--nats", "nats://x", "--store", "gs://x"),
             "expected a folder or s3://BUCKET",
         ),
         (
-            ("server", "run", "--nats", "nats://x", "--store", "s3://x/y?z=1"),
+            ("fleet", "serve", "--nats", "nats://x", "--store", "s3://x/y?z=1"),
             "expected s3://BUCKET/FOLDER, ",
         ),
         (
-            ("list", "--store", "nowhere"),
-            "nowhere: expected a store of edgekit profile server run",
+            ("profile", "list", "--store", "nowhere"),
+            "nowhere: expected a store of edgekit fleet serve",
         ),
-        (("server", "run", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
+        (("fleet", "serve", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
     ],
 )
 def test_bad_places_are_one_line(
     edgekit: Any, home: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    done = edgekit("profile", *arguments)
+    done = edgekit(*arguments)
     assert done.code == 2
     assert expected in done.complaint

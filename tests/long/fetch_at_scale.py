@@ -2,7 +2,7 @@
 
     python -m tests.long.fetch_at_scale [--boards 1000] [--kills 200] [--seed 1]
 
-The server is a process of `edgekit profile server run`; boards are processes with the agent's own
+The server is a process of `edgekit fleet serve`; boards are processes with the agent's own
 code and folders. First all boards fetch one release, and the server's CPU time is counted (at most
 180 s for 1,000). Then a few boards fetch release after release; servers and boards get SIGKILL at
 random moments. Exit code 1 if a board has a torn, lost or wrong release.

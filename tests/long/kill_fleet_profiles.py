@@ -2,7 +2,7 @@
 
     python -m tests.long.kill_fleet_profiles [--batches 1000000] [--seconds 8] [--seed 1]
 
-Three NATS servers, `edgekit profile server run --nats` and writers are processes. Every few seconds
+Three NATS servers, `edgekit fleet serve --nats` and writers are processes. Every few seconds
 one of them gets SIGKILL and is restarted, in turn: a NATS server, a writer, the server. Boards
 resend requests that got no answer, and every tenth one that did. Exit code 1 if any row is lost or
 duplicated.
@@ -40,9 +40,8 @@ class _Host:
     def __init__(self, folder: Path, nats: NatsServers, writers: int, every: str) -> None:
         self._folder, self._nats = folder, nats
         self._write = (
-            "profile",
-            "server",
-            "run",
+            "fleet",
+            "serve",
             "--nats",
             nats.url,
             "--store",
@@ -135,9 +134,8 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
         last = start_edgekit(
             folder / "host",
             *(
-                "profile",
-                "server",
-                "run",
+                "fleet",
+                "serve",
                 "--nats",
                 nats.url,
                 "--store",
@@ -164,7 +162,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0, help="between kills")
     parser.add_argument("--writers", type=int, default=2)
-    parser.add_argument("--every", default="5s", help="as of profile server run")
+    parser.add_argument("--every", default="5s", help="as of fleet serve")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
     python -m tests.long.kill_profile_server [--kills 200] [--seed 1]
 
-The servers are processes of `edgekit profile server run`, each killed by SIGKILL at a random moment
+The servers are processes of `edgekit fleet serve`, each killed by SIGKILL at a random moment
 of its first requests. On three of ten connections the link is cut in the middle of the answer,
 after everything was stored. Exit code 1 if any batch is lost or duplicated.
 """

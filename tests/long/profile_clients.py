@@ -3,7 +3,7 @@
     python -m tests.long.profile_clients [--boards 1000] [--speed 1]
 
 Each board is a thread with its own spool, token and TLS connections; the server is a process of
-`edgekit profile server run`. All boards try at the same moment, and those that are turned away back
+`edgekit fleet serve`. All boards try at the same moment, and those that are turned away back
 off as boards do, `--speed` times as fast. Exit code 1 if a board was not served, a batch was lost
 or duplicated, or more than a tenth of the boards retry in the same second.
 """

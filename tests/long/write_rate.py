@@ -101,7 +101,7 @@ def serve(url: str, folder: Path, operators: int, replicas: int) -> int:
 def write(url: str, folder: Path, to: str, writers: int, replicas: int) -> tuple[float, float]:
     """Time `writers` draining the queue: wall-clock seconds, and their total CPU seconds."""
     begin = time.monotonic()
-    arguments = ("profile", "server", "run", "--nats", url, "--store", to, "--once")
+    arguments = ("fleet", "serve", "--nats", url, "--store", to, "--once")
     running = [
         start_edgekit(folder, *arguments, "--replicas", str(replicas)) for _ in range(writers)
     ]
@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=20_000, help="for each count of writers")
     parser.add_argument("--operators", type=int, default=66)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--to", default="", help="of profile server run; by default a folder here")
+    parser.add_argument("--to", default="", help="of fleet serve; by default a folder here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         to = options.to or f"{folder}/shared"

@@ -1,4 +1,4 @@
-"""`edgekit profile server run` on a loopback port: in a thread, or as a separate process."""
+"""`edgekit fleet serve` on a loopback port: in a thread, or as a separate process."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         arguments = (
-            "profile",
-            "server",
-            "run",
+            "fleet",
+            "serve",
             "--address",
             "127.0.0.1",
             "--port",

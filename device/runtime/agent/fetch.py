@@ -115,7 +115,7 @@ def read_settings(store: Store) -> FetchSettings:
     except FileNotFoundError:
         raise InputError(
             "expected a server to fetch releases from, found none enrolled; on the host: edgekit "
-            "profile server enroll BOARD --releases FOLDER"
+            "fleet enroll BOARD --releases FOLDER"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(

@@ -77,7 +77,7 @@ def read_home(path: Path) -> PushTarget:
     except FileNotFoundError:
         raise InputError(
             "expected a server to send profiles to, found none enrolled; on the host: edgekit "
-            "profile server enroll BOARD"
+            "fleet enroll BOARD"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(
@@ -244,7 +244,7 @@ def _post_profiles(
         f"{home.host}:{home.port}: expected it to accept profiles, found {answer.status} {why}"
     )
     if answer.status in (401, 403):
-        raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
+        raise InputError(f"{message}; on the host: edgekit fleet enroll {home.board}")
     raise LaterError(message, retry_after(answer))
 
 

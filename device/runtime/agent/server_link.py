@@ -188,7 +188,7 @@ class ServerLink:
         message = f"{where}: expected it to offer releases, found {answer.status} {why}"
         if answer.status in (401, 403):
             raise InputError(
-                f"{message}; on the host: edgekit profile server enroll {self._home.board}"
+                f"{message}; on the host: edgekit fleet enroll {self._home.board}"
             )
         raise LaterError(message, retry_after(answer))
 

@@ -98,7 +98,7 @@ class TrustedMetadata:
         if ROOT not in self._held:
             raise InputError(
                 "expected the root metadata of a server of releases, found none; on the host: "
-                "edgekit profile server enroll BOARD --releases FOLDER"
+                "edgekit fleet enroll BOARD --releases FOLDER"
             )
 
     @property

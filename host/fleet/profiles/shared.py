@@ -119,7 +119,7 @@ class SharedStore:
             mark = self._fs.get_file_info(f"{self._base}/{_MARK}")
         if mark.type != pyarrow.fs.FileType.File:
             raise InputError(
-                f"{self.folder}: expected a store of edgekit profile server run, found "
+                f"{self.folder}: expected a store of edgekit fleet serve, found "
                 f"no {_MARK}; name its --store"
             )
         yield None, [Path(f"{self._base}/parts/{path}") for path in self.parts()]

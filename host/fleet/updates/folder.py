@@ -1,4 +1,4 @@
-"""A folder of releases that boards fetch, as `profile server run --releases` offers it.
+"""A folder of releases that boards fetch, as `fleet serve --releases` offers it.
 
 metadata/N.root.json, N.targets.json    signed by the owner's keys, which need not be on the server
 metadata/N.snapshot.json, timestamp.json  signed by the key in online/, renewed by the server
@@ -77,7 +77,7 @@ class ReleaseFolder:
         if not version:
             raise InputError(
                 f"{self.path}: expected a folder of releases, found none; make one: edgekit "
-                "profile server enroll BOARD --server HOST --releases FOLDER"
+                "fleet enroll BOARD --server HOST --releases FOLDER"
             )
         return read_file(self._metadata / f"{version}.root.json")
 
@@ -336,7 +336,7 @@ class ReleaseFolder:
         if not (self.path / "online").exists():
             raise InputError(
                 f"{self.path / 'online'}: expected the server's key, found none; copy it from "
-                "where the folder was made, or make another there: edgekit profile server run "
+                "where the folder was made, or make another there: edgekit fleet serve "
                 f"--releases {self.path} --new-key server"
             )
         atomic_write(self._metadata / name, sign(signed, [self._online()]))

@@ -92,9 +92,7 @@ def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
         (replace(home, token="0" * 64), "401 an unknown or revoked token"),
         (replace(home, token=other.token), "403 the token of another board"),
     ):
-        with pytest.raises(
-            InputError, match=f"{why}; on the host: edgekit profile server enroll x"
-        ):
+        with pytest.raises(InputError, match=f"{why}; on the host: edgekit fleet enroll x"):
             push(spool, wrong, Bandwidth(FAST))
     revoke(server.store, "x")
     with pytest.raises(InputError, match="401"):
@@ -116,7 +114,7 @@ def test_a_board_says_in_one_line_that_it_may_not_send(
     with pytest.raises(HostInputError) as error:
         Device(LocalTransport(tmp_path / "x", "x")).call("push-profiles")
     assert "401 an unknown or revoked token" in str(error.value)
-    assert "on the host: edgekit profile server enroll x" in str(error.value)
+    assert "on the host: edgekit fleet enroll x" in str(error.value)
     assert "\n" not in str(error.value)
     assert spool.fetch(1 << 20).data == waiting
 
@@ -281,7 +279,7 @@ def test_a_damaged_note_of_the_home_is_named(server: ProfileServer, tmp_path: Pa
         with pytest.raises(InputError, match=why):
             read_home(path)
     path.unlink()
-    with pytest.raises(InputError, match="edgekit profile server enroll BOARD"):
+    with pytest.raises(InputError, match="edgekit fleet enroll BOARD"):
         read_home(path)
 
 

@@ -105,7 +105,7 @@ def test_a_revoked_token_is_reported_once_and_nothing_is_lost(
     assert (beside.look(3), len(stored(server))) == (3, 0)
     (line,) = beside.shown
     assert "401 an unknown or revoked token" in line
-    assert "on the host: edgekit profile server enroll board" in line
+    assert "on the host: edgekit fleet enroll board" in line
     enrolled(server, beside)
     assert (beside.look(1), len(stored(server))) == (1, 3)
 

@@ -346,7 +346,7 @@ def test_a_writer_goes_on_after_trouble(bus: Bus, home: ProfileStore, shared: Sh
 
 
 def test_a_folder_that_is_no_shared_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a store of edgekit profile server run"):
+    with pytest.raises(InputError, match=r"expected a store of edgekit fleet serve"):
         query(SharedStore(str(tmp_path)), "FROM batches", 1)
     with pytest.raises(InputError, match="expected a folder or s3://BUCKET/FOLDER, found 'gs://x'"):
         SharedStore("gs://x")

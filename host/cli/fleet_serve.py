@@ -1,4 +1,4 @@
-"""`edgekit profile server`: receives profiles that boards send to this host."""
+"""`edgekit fleet serve` and `fleet enroll`: boards fetch releases here and send profiles."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from edgekit.host.cli.options import (
     refuse_without,
 )
 from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFolder
-from edgekit.host.common.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import ProfileServer, StoredBatches
+    from edgekit.host.fleet.profiles import ProfileServer
     from edgekit.host.fleet.updates import ReleaseFolder
 
 _PORT = 8470
@@ -85,32 +84,24 @@ BoardName = Annotated[
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the group `server` to the group `profile`."""
-    server = typer.Typer(
-        help="Receive the profiles that boards send.",
+    """Adds the commands to the group `fleet`."""
+    group.command(
+        "serve",
         epilog=examples(
-            "edgekit profile server run", "edgekit profile server enroll mypi --server 192.0.2.1"
-        ),
-        rich_markup_mode=None,
-    )
-    server.command(
-        "run",
-        epilog=examples(
-            "edgekit profile server run",
-            "edgekit profile server run --releases releases",
-            "edgekit profile server run --nats nats://10.0.0.1",
-            "edgekit profile server run --nats nats://10.0.0.1 --store s3://fleet/profiles",
+            "edgekit fleet serve",
+            "edgekit fleet serve --releases releases",
+            "edgekit fleet serve --nats nats://10.0.0.1",
+            "edgekit fleet serve --nats nats://10.0.0.1 --store s3://fleet/profiles",
         ),
     )(serve)
-    server.command(
+    group.command(
         "enroll",
         epilog=examples(
-            "edgekit profile server enroll local --server localhost",
-            "edgekit profile server enroll local --server localhost --releases releases",
-            "edgekit profile server enroll bench-1 --revoke",
+            "edgekit fleet enroll local --server localhost",
+            "edgekit fleet enroll local --server localhost --releases releases",
+            "edgekit fleet enroll bench-1 --revoke",
         ),
     )(enroll)
-    group.add_typer(server, name="server")
 
 
 def serve(
@@ -337,11 +328,3 @@ def _revoke_token(board: str, as_json: bool) -> None:
         emit({"schema": "edgekit.profile.revoke/1", "board": board})
         return
     print(f"revoked  the token of {board}")
-
-
-def counts(stored: StoredBatches) -> str:
-    """Counts of stored batches as text."""
-    known = f", {stored.known} known before" if stored.known else ""
-    refused = f", {len(stored.refused)} refused" if stored.refused else ""
-    batches = counted(stored.new, "batch", "batches")
-    return f"{batches} with {counted(stored.rows, 'row')}{known}{refused}"
