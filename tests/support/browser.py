@@ -72,6 +72,8 @@ class Browser:
 
     def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers = commands, answers
+        self._arrivals = select.poll()  # unlike select, also of descriptors above 1023
+        self._arrivals.register(answers, select.POLLIN)
         self._number = 0
         self._rest = b""
         self._session = ""
@@ -158,8 +160,8 @@ class Browser:
         """Read the next message and record page events."""
         until = time.monotonic() + PATIENCE
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._answers], [], [], max(0, until - time.monotonic()))
-            assert ready, "the browser is silent"
+            left = max(0, until - time.monotonic())
+            assert self._arrivals.poll(1000 * left), "the browser is silent"
             some = os.read(self._answers, 1 << 16)
             assert some, "the browser ended"
             self._rest += some
