@@ -31,7 +31,7 @@ from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
-from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS, pixels_by_name
+from edgekit.host.compiler.tasks.usual_pixels import CAFFE2_INPUT, IMAGENET_PIXELS, pixels_by_name
 
 _FINER = ((INSTANCES, SEGMENT), (OBB, DETECT))  # what else a task that is named may be
 _STATED = {"segment": INSTANCES}  # as Ultralytics names it
@@ -175,7 +175,7 @@ class KnownModel:
         """How PyTorch's models usually take pixels, if this may be one."""
         tensor = self.ends.graph.tensors[self.ends.image.name]
         is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3 and not self._scales
-        return IMAGENET_PIXELS if is_torch else {}
+        return IMAGENET_PIXELS if is_torch and tensor.name != CAFFE2_INPUT else {}
 
     @property
     def is_open(self) -> bool:
@@ -202,11 +202,13 @@ class KnownModel:
         tensors, image = self.ends.graph.tensors, self.ends.image
         if tensors[image.name].dtype is not DType.F32:
             return {}
+        # Caffe has no operators for three channels but those of a batch normalization.
+        sizes = (1,) if format_of(self.path) == "caffe" else (1, 3)
         for node in self.ends.graph.nodes:
             if image.name in node.inputs:
                 others = [tensors[n].data for n in node.inputs if n not in (None, image.name)]
                 data = others[0] if len(others) == 1 else None
-                return _scaled_by(node.op, data) if data is not None and data.size in (1, 3) else {}
+                return _scaled_by(node.op, data) if data is not None and data.size in sizes else {}
         return {}
 
     @property

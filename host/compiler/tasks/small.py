@@ -12,7 +12,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
-from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_BGR, IMAGENET_SCALING
 
 _FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
 _FASTEST_STRIDE, _FASTEST_LIMITS = 16, Limits(0.65, 0.45, single=True)  # of its authors' program
@@ -24,12 +24,7 @@ _PICO_PIXELS = {
     "fit": STRETCH,
     **IMAGENET_SCALING,
 }
-_NANO_PIXELS = {
-    "fit": STRETCH,
-    "channels": BGR,
-    "mean": (103.53, 116.28, 123.675),
-    "scale": (57.375, 57.12, 58.395),
-}
+_NANO_PIXELS = {"fit": STRETCH, **IMAGENET_BGR}
 
 
 def fastest_det(ends: Ends) -> Iterator[Head]:

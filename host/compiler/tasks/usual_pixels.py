@@ -12,6 +12,9 @@ IMAGENET_SCALING: dict[str, Any] = {  # mean and deviation of its pixels, as tor
     "mean": (123.675, 116.28, 103.53),
     "scale": (58.395, 57.12, 57.375),
 }
+IMAGENET_BGR: dict[str, Any] = {
+    "channels": BGR, **{name: values[::-1] for name, values in IMAGENET_SCALING.items()},
+}  # fmt: skip
 IMAGENET_PIXELS: dict[str, Any] = {**IMAGENET_SCALING, "filter": LINEAR}
 CLIP_PIXELS: dict[str, Any] = {
     "mean": (122.7709383, 116.7460125, 104.0937362),
@@ -28,11 +31,17 @@ _CAFFE: dict[str, Any] = {"channels": BGR, "mean": (104.0, 117.0, 123.0), "scale
 # Whose networks a name is of, and their pixels; the first that fits counts. Those of timm are by
 # its table of pretrained weights, others by their authors' programs.
 _NAMES = (
-    (r"(eva02|vit_\w*clip)_", "timm's EVA-02 and CLIP", CLIP_PIXELS),
-    (r"vit_(tiny|small|base|large|huge)_(?!.*(dino|mae))", "timm's ViT", _SIGNED),
-    (r"(mixer_|beit_|tf_efficientnetv2|tf_efficientnet_lite|tf_mobilenetv3|regnetz|xception|p?nasnet"
-     r"|inception_v4|inception_resnet|tf_inception|resnetv2_\d+x\d+_bit)",
-     "TensorFlow's and timm's", _SIGNED),
+    (r"(tresnet|.*_miil(_in21k|$)|fastvit_mci)", "timm", _SHARES),
+    (r"vit_.*(dino|mae|rope_(mixed_)?(ape_)?224|resnet\d+d)", "timm", IMAGENET_PIXELS),
+    (r"vit_large_patch14_clip_.*laion2b", "timm's CLIP", _SIGNED),
+    (r"(eva02_|eva_|vit_\w*clip_|convnext_(\w*clip|large_mlp|xxlarge))", "timm's EVA and CLIP",
+     CLIP_PIXELS),
+    (r"vit_", "timm's ViT", _SIGNED),
+    (r"(mixer_|gmlp_|tnt_|(naflex|flexi)vit_|maxx?vit\w*_(rw|tf_[35]|\w*in21k)|coatne[xt]t?_(?!bn)|beit_"
+     r"|tf_efficientnetv2_(s|m|l|xl|.*in21k)|tf_efficientnet_(lite|e[sml]|cc|b\d_ap)|tf_mobilenetv3"
+     r"|efficientnet_b\d_pruned|mobilenetv1_1|mobilenetv4_conv_small_0|(halo)?regnetz_[b-e]|resnetv2_"
+     r"|(legacy_)?xception|p?nasnet|inception_v4|inception_resnet|tf_inception|.*_ra4_e3600)",
+     "TensorFlow and timm", _SIGNED),
     (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
@@ -42,14 +51,18 @@ _NAMES = (
     (r".*pphumanseg", "PP-HumanSeg", _SIGNED),
     (r"(isnet|rmbg[-_]?1\.4|bria[-_]?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
-_INPUTS = ("data_0",)  # as Caffe2's exporter names it
+_CAFFE_INPUT = "data_0"  # as Caffe2's exporter names it
+CAFFE2_INPUT = "gpu_0/data_0"  # of networks that were trained with Caffe2 itself
+_SCALED = re.compile(r"(densenet|resnet)")  # names of networks of both that take scaled pixels
 
 
 def pixels_by_name(stem: str, called: str) -> tuple[str, dict[str, Any]]:
     """Whose networks a file of that name and an input that is called so are of, and how they take
     pixels, as fields of a TaskSpec; empty if unknown."""
-    if called in _INPUTS:
+    lower = stem.lower().replace("-", "_")
+    if called in (_CAFFE_INPUT, CAFFE2_INPUT) and _SCALED.match(lower):
+        return "Caffe2", IMAGENET_BGR
+    if called == _CAFFE_INPUT:
         return "Caffe", _CAFFE
-    found = ((whose, pixels) for name, whose, pixels in _NAMES
-             if re.match(name, stem.lower().replace("-", "_")))  # fmt: skip
+    found = ((whose, pixels) for name, whose, pixels in _NAMES if re.match(name, lower))
     return next(found, ("", {}))
