@@ -55,15 +55,19 @@ def best_rows(
     """Rows of the best boxes of `x` [1, 4 + classes + rest, n]. `finish` makes what follows in a
     row of the rest [1, candidates, rest]."""
     found = candidates_of(to, image, x, rest)
-    count = to.shape(found.score)[1]
-    corners = to_corners(to, found.box)
-    apart = to.add(ops.Mul(), found.label, to.constant(np.full((1, 1, 1), _APART)))
-    rows = to.add(ops.Concat(2), found.label, found.score, corners, finish(found.rest))
+    return kept_rows(to, found.label, found.score, to_corners(to, found.box), finish(found.rest))
+
+
+def kept_rows(to: Appender, label: str, score: str, corners: str, *more: str) -> str:
+    """Rows of candidates [1, n, …], best first, which overlap no better one of their class."""
+    count = to.shape(score)[1]
+    apart = to.add(ops.Mul(), label, to.constant(np.full((1, 1, 1), _APART)))
+    rows = to.add(ops.Concat(2), label, score, corners, *more)
     selected = to.add(
         ops.SelectBoxes(min(KEEP, count), YOLO_LIMITS.overlap, YOLO_LIMITS.least, above=True),
         to.add(ops.Add(), corners, apart),
         to.constant(np.arange(count)[None, None], DType.I64),
-        to.add(ops.Reshape((1, 1, count)), found.score),
+        to.add(ops.Reshape((1, 1, count)), score),
     )
     return gathered(to, rows, selected)
 

@@ -1,5 +1,5 @@
-"""CenterNet (Zhou et al., 2019): boxes around the peaks of a map for each class; and FOMO, whose
-peaks are cells with objects."""
+"""CenterNet (Zhou et al., 2019): boxes around the peaks of a map for each class; FOMO, whose peaks
+are cells with objects; and DetectNet_v2 of NVIDIA's TAO, with boxes for each cell and class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected, suppressed
+from edgekit.host.compiler.tasks.heads import (
+    KEEP,
+    TOP,
+    Head,
+    Limits,
+    grid_of,
+    selected,
+    suppressed,
+)
 
 _STRIDE = 4
 _LIMITS = Limits(0.3, 1.0)  # of its authors' program, which suppresses no boxes
@@ -26,6 +34,12 @@ _PIXELS = {
 _CELL, _TINY = 8, 1e-7  # pixels of FOMO, and between scores that are taken for equal
 _FOMO_LIMITS = Limits(0.5, 1.0, single=True)  # of Edge Impulse's program
 _FOMO_PIXELS = {"fit": STRETCH}
+_COVERED, _EDGES, _UNIT = (
+    "output_cov",
+    "output_bbox",
+    35.0,
+)  # of DetectNet_v2, whose unit is 35 pixels
+_COVERED_STRIDE, _COVERED_LIMITS = 16, Limits(0.4, 0.5)
 _SIZES, _SHIFTS = ("wh", "size"), ("reg", "offset", "off")
 
 
@@ -78,6 +92,34 @@ def fomo(ends: Ends) -> Iterator[Head]:
 
     what = f"'{output.name}' is like FOMO's, and boxes are the cells with the centers of objects"
     yield Head("fomo", what, output.shape[3] - 1, rows, _FOMO_PIXELS)
+
+
+def detect_net(ends: Ends) -> Iterator[Head]:
+    """DetectNet_v2: scores [1, classes, h, w], and for each class [1, 4 · classes, h, w] how far
+    the edges are from the center of the cell, in units of 35 pixels."""
+    named = {t.name.partition("/")[0]: t for t in ends.outputs}
+    grid = ends.image.grid(_COVERED_STRIDE)
+    if {*named} != {_COVERED, _EDGES} or len(ends.outputs) != len(named):
+        return
+    scores, edges = named[_COVERED], named[_EDGES]
+    classes, count = scores.elements // (grid[0] * grid[1]), grid[0] * grid[1]
+    if scores.shape != (1, classes, *grid) or edges.shape != (1, 4 * classes, *grid):
+        return
+    cells, _ = grid_of(ends.image, (_COVERED_STRIDE,))
+    centers = np.tile(cells * _COVERED_STRIDE + 0.5, (1, 2))[None, :, None]
+
+    def rows(to: Appender) -> str:
+        far = to.add(ops.Reshape((1, classes, 4, count)), to.floats(edges.name))
+        far = to.add(ops.Transpose((0, 3, 1, 2)), far)
+        unit = to.constant(np.reshape([-_UNIT, -_UNIT, _UNIT, _UNIT], (1, 1, 1, 4)))
+        corners = to.add(ops.Add(), to.add(ops.Mul(), far, unit), to.constant(centers))
+        each = to.add(ops.Reshape((1, classes, count)), to.floats(scores.name))
+        limits = _COVERED_LIMITS
+        op = ops.DetectionOutput(KEEP, min(TOP, count), limits.least, limits.overlap)
+        return to.add(op, corners, each)
+
+    what = "outputs are those of DetectNet_v2"
+    yield Head("detectnet", what, classes, rows, {"fit": STRETCH})
 
 
 def _rows(to: Appender, x: Tensor) -> str:

@@ -11,6 +11,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import best_rows, with_image
+from edgekit.host.compiler.tasks.chosen import HUB_MASKS, hub_instances
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -40,10 +41,15 @@ class MaskMaps:
 
 
 def mask_maps(ends: Ends) -> tuple[Tensor, MaskMaps] | None:
-    """The output with the boxes, and the maps, of a model that has just these."""
+    """The output with the boxes, or with the weights of the maps, and the maps, of a model that has
+    just these, or those of Qualcomm AI Hub."""
     flat = [t for t in ends.outputs if len(t.shape) == 3 and t.shape[0] == 1]
     maps = [t for t in ends.outputs if len(t.shape) == 4 and t.shape[0] == 1]
-    if len(flat) != 1 or len(maps) != 1 or len(ends.outputs) != 2:
+    if hub_instances(ends):
+        flat = [t for t in flat if t.name == HUB_MASKS[2]]
+    elif len(ends.outputs) != 2:
+        return None
+    if len(flat) != 1 or len(maps) != 1:
         return None
     # Files of TensorFlow have the channels last.
     extents = ends.image.grid(_MASK_STRIDE)
@@ -53,10 +59,12 @@ def mask_maps(ends: Ends) -> tuple[Tensor, MaskMaps] | None:
 
 def instance_head(ends: Ends) -> Head | None:
     """YOLOv8 and later: [1, 4 + classes + maps, boxes], or, of models that select,
-    [1, boxes, 6 + maps]; YOLOv5: [1, boxes, 5 + classes + maps]."""
+    [1, boxes, 6 + maps]; YOLOv5: [1, boxes, 5 + classes + maps]; Qualcomm AI Hub's."""
     found = mask_maps(ends)
     if found is None:
         return None
+    if of_hub := hub_instances(ends):
+        return of_hub
     output, maps = found
     _, second, third = output.shape
     image, name = ends.image, output.name

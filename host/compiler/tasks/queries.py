@@ -21,6 +21,7 @@ from edgekit.host.compiler.tasks.heads import (
 )
 from edgekit.host.compiler.tasks.ssd import boxes_and_scores
 from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS
+from edgekit.host.compiler.tasks.yolo import scores_behind
 
 _MOST = 1000  # queries
 _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
@@ -88,10 +89,7 @@ def joined_queries(ends: Ends) -> Iterator[Head]:
     output = ends.only(3)
     if output is None or not 1 < output.shape[1] <= _MOST:
         return
-    parts = ends.parts(output.name)
-    if [size for _, size in parts] != [4, output.shape[2] - 4]:
-        return
-    if not ends.is_from(parts[1][0], ops.Logistic.kind):
+    if not scores_behind(ends, output):
         return
     fields = output.shape[2]
 

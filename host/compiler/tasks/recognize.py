@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgekit.host.compiler.inputs import DetectionNotes
-from edgekit.host.compiler.tasks.center_net import center_net, fomo
+from edgekit.host.compiler.tasks.center_net import center_net, detect_net, fomo
+from edgekit.host.compiler.tasks.chosen import best_of_classes, hub_boxes
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
@@ -27,7 +28,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.instances import boxes_of_instances
 from edgekit.host.compiler.tasks.queries import joined_queries, rf_detr, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
-from edgekit.host.compiler.tasks.ssd import anchored_ssd, postprocessed_ssd, separate_ssd
+from edgekit.host.compiler.tasks.ssd import anchored_ssd, caffe_ssd, postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.text_map import text_map
 from edgekit.host.compiler.tasks.yolo import (
     anchor_free,
@@ -45,6 +46,8 @@ _RECOGNIZERS = (
     anchored,
     end_to_end,
     one_box_of_a_cell,
+    best_of_classes,
+    hub_boxes,
     raw_grids,
     raw_distances,
     fastest_det,
@@ -57,6 +60,7 @@ _RECOGNIZERS = (
     yu_net,
     scrfd,
     corners_and_scores,
+    caffe_ssd,
     separate_ssd,
     separate_queries,
     rf_detr,
@@ -76,6 +80,7 @@ _RECOGNIZERS = (
     yolop,
     center_net,
     fomo,
+    detect_net,
     yolo_v2,
 )
 

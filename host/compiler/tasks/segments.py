@@ -13,7 +13,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends
 
 _MOST_CLASSES = 256  # a byte for each pixel
-_VOC = (
+VOC = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
     "cow", "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa",
     "train", "tv monitor",
@@ -93,8 +93,8 @@ def _is_of_objects(seen: ClassMap, outputs: Sequence[Tensor]) -> bool:
 def known_classes(ends: Ends, seen: ClassMap) -> tuple[str, tuple[str, ...]] | None:
     """Whose classes there are as many of, and their labels. Streets are wide pictures: faces, which
     are square, also have as many parts as Cityscapes has classes."""
-    if seen.count == len(_VOC):
-        return "Pascal VOC", _VOC
+    if seen.count == len(VOC):
+        return "Pascal VOC", VOC
     if _is_of_face(ends, seen):
         return "CelebAMask-HQ", _FACE
     is_wide = ends.image.width > ends.image.height

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.device.runtime.agent.task import BGR, FIELDS, STRETCH
 from edgekit.host.compiler.inputs import Anchors, DetectionNotes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
@@ -26,6 +26,7 @@ from edgekit.host.compiler.tasks.heads import (
     sizes_of,
     suppressed,
 )
+from edgekit.host.compiler.tasks.segments import VOC
 
 _PIXELS = {"fit": STRETCH}
 _MOBILE_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}
@@ -36,6 +37,9 @@ _TORCH_VGG_PIXELS = {
     "scale": (1.0,),
 }
 _LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
+_CAFFE_PIXELS = {"fit": STRETCH, "channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
+_CAFFE_FACE = {**_CAFFE_PIXELS, "mean": (104.0, 177.0, 123.0)}
+_CAFFE_MOBILE = {**_CAFFE_PIXELS, "mean": (127.5,), "scale": (127.5,)}
 _LIMITS = Limits(0.4, 0.45)  # of pytorch-ssd's program
 _LITE_LIMITS = Limits(0.4, 0.55)
 _ANCHORED_LIMITS = Limits(0.3, 0.5, single=True)
@@ -111,6 +115,35 @@ def _usual_pixels(ends: Ends) -> dict[str, Any]:
         return {}
     usual = {"mean": (127.5,), "scale": (127.5,)}
     return {"usual": usual, "usual_of": "pixels from -1 to 1, as TensorFlow's detectors take them"}
+
+
+def caffe_ssd(ends: Ends) -> Iterator[Head]:
+    """SSD of Caffe, which ends in DetectionOutput: rows of FIELDS with corners relative to the
+    picture, whose classes count from the background. Nothing states pixels: those of MobileNet-SSD
+    (Chuanqi) are known by its depthwise layers, OpenCV's detector of faces by what it does with
+    pixels first, others are as SSD's authors take them."""
+    output = ends.only(4)
+    node = ends.maker(output.name) if output else None
+    if output is None or node is None or not isinstance(node.op, ops.DetectionOutput):
+        return
+    count, classes = output.shape[2], ends.graph.tensors[node.inputs[1] or ""].shape[1] - 1
+    mobile = ends.computes(ops.DepthwiseConv2D.kind)
+    first = (n.op for n in ends.graph.nodes if ends.image.name in n.inputs)
+    faces = classes == 1 and not mobile and any(isinstance(op, SCALES) for op in first)
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, count, FIELDS)), to.floats(output.name))
+        _, label, score, corners = to.add_all(ops.Split(2, (1, 1, 1, 4)), x)
+        wide = to.add(ops.Mul(), corners, to.constant(sizes_of(ends.image)))
+        return as_rows(to, label, score, [wide])
+
+    whose = "MobileNet-SSD" if mobile else "OpenCV's detector of faces" if faces else "SSD"
+    pixels = _CAFFE_MOBILE if mobile else _CAFFE_FACE if faces else _CAFFE_PIXELS
+    what = f"it ends in Caffe's DetectionOutput, pixels as {whose} takes them"
+    labels: tuple[str, ...] = ("face",) if faces else ()
+    if classes == len(VOC) - 1:
+        what, labels = f"{what}, labels of Pascal VOC because there are {classes} classes", VOC[1:]
+    yield Head("caffe-ssd", what, classes, rows, pixels, labels, 1)
 
 
 def separate_ssd(ends: Ends) -> Iterator[Head]:

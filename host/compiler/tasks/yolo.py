@@ -53,7 +53,7 @@ _V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
 def anchor_free(ends: Ends) -> Iterator[Head]:
     """YOLOv8, 9, 11, 12: [1, 4 + classes, boxes] with centers and sizes."""
-    output, image = ends.only(3), ends.image
+    output, image = ends.only(3) or _main_branch(ends), ends.image
     if output is None:
         return
     _, fields, boxes = output.shape
@@ -70,6 +70,16 @@ def anchor_free(ends: Ends) -> Iterator[Head]:
     yield Head("yolov8", f"'{output.name}' is like YOLOv8's", fields - 4, rows)
 
 
+def _main_branch(ends: Ends) -> Tensor | None:
+    """The last of two outputs like YOLOv8's: YOLOv9 as it is trained has an auxiliary branch, whose
+    boxes come first."""
+    shapes = {t.shape for t in ends.outputs}
+    parts = {tuple(size for _, size in ends.parts(t.name)) for t in ends.outputs}
+    if len(ends.outputs) != 2 or len(shapes) != 1 or len(ends.outputs[0].shape) != 3:
+        return None
+    return ends.outputs[1] if parts == {(4, ends.outputs[0].shape[1] - 4)} else None
+
+
 def is_rotated(ends: Ends, output: Tensor) -> bool:
     """Whether the last of the fields is an angle of rotated boxes: it is joined on its own."""
     sizes = [size for _, size in ends.parts(output.name)]
@@ -83,6 +93,19 @@ def numbers_of_points(ends: Ends, output: Tensor) -> int:
         before = [*ends.parts(before[0][0])]
     scores = bool(before) and ends.is_from(before[-1][0], ops.Logistic.kind)
     return numbers if scores and not ends.is_from(last, ops.Logistic.kind) else 0
+
+
+def chooses_class(ends: Ends, output: Tensor) -> bool:
+    """Whether a box of the output ends in its score and its class, which was an integer."""
+    parts = ends.parts(output.name)
+    return [size for _, size in parts] == [4, 1, 1] and ends.is_from_integers(parts[2][0])
+
+
+def scores_behind(ends: Ends, output: Tensor) -> int:
+    """How many scores from a sigmoid follow the boxes [1, n, 4]; 0 if that is not seen."""
+    parts, count = ends.parts(output.name), output.shape[2] - 4
+    seen = [size for _, size in parts] == [4, count]
+    return count if seen and ends.is_from(parts[1][0], ops.Logistic.kind) else 0
 
 
 def behind_selected(ends: Ends, output: Tensor) -> int:
@@ -177,6 +200,8 @@ def end_to_end(ends: Ends) -> Iterator[Head]:
     if output.shape[1] in box_counts(image, 1) | box_counts(image, 3):
         return
 
+    if scores_behind(ends, output) == 2:
+        return
     last = [ends.is_from_integers(name) for name, _ in ends.parts(output.name)[-2:]]
 
     def rows(to: Appender) -> str:
@@ -193,7 +218,7 @@ def one_box_of_a_cell(ends: Ends) -> Iterator[Head]:
     so how the output is made decides; if that is not known, each is possible."""
     output = ends.only(3)
     strides = [s for s in STRIDES if output and output.shape[1] == _cells(ends.image, s)]
-    if output is None or output.shape[2] <= 5 or not strides:
+    if output is None or output.shape[2] <= 5 or not strides or chooses_class(ends, output):
         return
     known = _maker(ends, output)
     for head in (_yolox(ends.image, output, strides[0]), _decoded_yolox(output), _yolov6(output)):

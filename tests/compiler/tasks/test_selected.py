@@ -1,5 +1,5 @@
-"""Detectors whose files select boxes by TensorRT's EfficientNMS, and CenterNet, which selects
-none: against decoders in NumPy."""
+"""Detectors whose files select boxes by TensorRT's EfficientNMS or Caffe's DetectionOutput, and
+CenterNet, which selects none: against decoders in NumPy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
+from tests.support.caffe_models import image, layer
+from tests.support.caffe_models import save as save_caffe
 from tests.support.detectors import best_boxes, built, detector, scattered
 from tests.support.onnx_models import node
 
@@ -129,3 +131,64 @@ def test_cells_of_fomo_are_boxes(tmp_path):
     (tmp_path / "labels.txt").write_text("cup\npen\n")
     labeled = prepared(tmp_path / "m.onnx").task
     assert labeled is not None and labeled.labels == ("cup", "pen")
+
+
+def test_boxes_of_each_cell_and_class(tmp_path):
+    """DetectNet_v2's, in units of 35 pixels."""
+    scores, edges = np.zeros((1, 2, 4, 6), np.float32), np.ones((1, 8, 4, 6), np.float32)
+    scores[0, 1, 2, 3], scores[0, 1, 2, 4], scores[0, 0, 0, 0] = 0.9, 0.8, 0.3
+    edges[0, 4:, 2, 3] = np.float32([10.5, 20.5, 30, 20]) / 35
+    edges[0, 4:, 2, 4] = np.float32([26.5, 20.5, 14, 20]) / 35  # the same box
+    outputs = {"output_bbox/BiasAdd:0": edges, "output_cov/Sigmoid:0": scores}
+    made = prepared(detector(tmp_path, outputs, _SIZE))
+    assert made.task is not None and made.task.fit == "stretch"
+    same(rows_of(made), [(1, 0.9, (38, 12, 78.5, 52.5))])
+
+
+def _caffe_ssd(folder, classes, first):
+    """SSD with one box in the middle, whose last class is likely; `first` is its first layer."""
+    flat = np.zeros((4, 3, 1, 1), np.float32)
+    scores = np.zeros(classes + 1, np.float32)
+    scores[-1] = 9
+    blobs = {
+        "dw": [np.ones((3, 1, 1, 1), np.float32)],
+        "data_bn": [np.full(3, 90, np.float32), np.full(3, 3600, np.float32), np.ones(1)],
+        "loc": [flat, np.zeros(4, np.float32)],
+        "logit": [np.zeros((classes + 1, 3, 1, 1), np.float32), scores],
+    }
+    text = image(1, 3, 30, 30) + first
+    before = "first" if first else "data"
+    text += layer("one", "Pooling", before, rest="pooling_param { pool: AVE global_pooling: true }")
+    for name, count in (("loc", 4), ("logit", classes + 1)):
+        rest = f"convolution_param {{ num_output: {count} kernel_size: 1 }}"
+        text += layer(name, "Convolution", "one", rest=rest)
+    text += layer("conf", "Softmax", "logit", rest="softmax_param { axis: 1 }")
+    text += layer("prior", "PriorBox", "one data", rest="prior_box_param { min_size: 10 }")
+    for name in ("loc", "conf"):
+        text += layer(f"{name}.flat", "Flatten", name)
+    text += layer("found", "DetectionOutput", "loc.flat conf.flat prior",
+                  rest=f"detection_output_param {{ num_classes: {classes + 1} keep_top_k: 5 "
+                       "confidence_threshold: 0.5 "
+                       "code_type: CENTER_SIZE nms_param { nms_threshold: 0.45 } }")  # fmt: skip
+    used = {n: v for n, v in blobs.items() if f'name: "{n}"' in text}
+    return save_caffe(text, used, folder)
+
+
+@pytest.mark.parametrize(
+    ("classes", "first", "label", "mean"),
+    [
+        (20, layer("dw", "Convolution", "data", "first", "convolution_param { num_output: 3 "
+         "kernel_size: 1 group: 3 bias_term: false }"), "tv monitor", 127.5),
+        (1, layer("data_bn", "BatchNorm", "data", "first"), "face", 177),
+        (3, "", "", 117),
+    ],
+)  # fmt: skip
+def test_boxes_of_caffe(tmp_path, classes, first, label, mean):
+    made = prepared(_caffe_ssd(tmp_path, classes, first))
+    task = made.task
+    assert task is not None and (task.fit, task.channels) == ("stretch", "bgr")
+    assert task.mean[len(task.mean) // 2] == mean and "pixels as" in made.source
+    assert [*task.labels][-1:] == [label] * bool(label)
+    [(number, score, corners)] = rows_of(made)
+    assert number == classes and score > 0.95
+    assert corners == pytest.approx((10, 10, 20, 20), abs=1e-4)
