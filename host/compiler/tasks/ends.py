@@ -115,3 +115,10 @@ def image_of(graph: Graph, relative: bool) -> InputImage | None:
     if extents[0] in (1, 3) and min(extents[1:]) > 3:
         return InputImage(tensor.name, extents[1], extents[2], relative, extents[0])
     return None
+
+
+def pictures_at_once(graph: Graph) -> int:
+    """How many pictures the only input takes; 0 if it takes one, or something else."""
+    shape = graph.tensors[graph.inputs[0]].shape if len(graph.inputs) == 1 else ()
+    several = len(shape) == 4 and shape[0] > 1 and 3 in (shape[1], shape[3])
+    return shape[0] if several else 0

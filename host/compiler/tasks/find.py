@@ -32,7 +32,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.classes import classifier
 from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
-from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.ends import Ends, image_of, pictures_at_once
 from edgekit.host.compiler.tasks.features import how_computed
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
@@ -158,6 +158,8 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
     if known := known_listener(graph):
         return _unused(graph, known)
     why = "its inputs and outputs are not known ones"
+    if count := pictures_at_once(graph):
+        why = f"it takes {count} pictures at a time, a task one; export it with a batch of 1"
     given = [graph.tensors[name] for name in graph.inputs]
     if any(len(t.shape) == 3 and t.dtype is DType.F32 for t in given) and not graph.states:
         why += f"; {_FEATURES} {path.stem}.toml next to it {how_computed(given[0].shape)}"

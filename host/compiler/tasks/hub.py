@@ -62,7 +62,9 @@ POINTS = ("vitpose",)  # kinds of models that find points
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
     **dict.fromkeys(("detr", "yolos", "table-transformer"), "detr"),
-    **dict.fromkeys(("conditional_detr", "deformable_detr", "dab-detr"), "deformable-detr"),
+    **dict.fromkeys(
+        ("conditional_detr", "deformable_detr", "dab-detr", "lw_detr", "rf_detr"), "deformable-detr"
+    ),
     **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine"), "rt-detr"),
 }
 

@@ -122,6 +122,9 @@ _KNOWN = (
     _by(f"it is EAST, whose boxes are not decoded here; {_TEXT}", "", "scores geometry"),
     _by("it is InsightFace's model for sex and age, whose three values are no scores of classes; "
         "use labels and a classifier of faces", "data", "fc1", "", 1, 3, 96, 96),
+    _by("it is like MediaPipe's hair segmenter, which takes the mask of the picture before with "
+        "each; use selfie_multiclass_256x256.tflite, which also finds hair", "", "", "",
+        1, 512, 512, 4),
     _by(f"it is OpenPose, whose points are not put together to persons here; {_PERSONS}", "",
         "heatmaps pafs"),
 )  # fmt: skip

@@ -158,6 +158,9 @@ def _proposals(
     is_colors = channels == 3 or (not isinstance(channels, int) and config.scale)
     if channels == 1 and extents[:1] == [HEIGHTS[-1]] and any(character_files(path)):
         yield {first.name: (1, 1, HEIGHTS[-1], _LINE[1])}, "for a line of text"
+    is_last = extents[1:] == [3] and not any(isinstance(n, int) for n in (channels, extents[0]))
+    if is_last and not others and options.task == "guess":
+        yield from _of_pictures(path, first.name, options, last=True)
     if others or not is_colors or len(extents) != 2:
         return
     if sizes := read_ultralytics(path).size:
@@ -194,16 +197,20 @@ def _rate_of_words(path: Path) -> int:
     return rate if heard and type(rate) is int and _LEAST_RATE <= rate <= _MOST_RATE else 0
 
 
-def _of_pictures(path: Path, name: str, options: CompileOptions) -> Iterator[tuple[Shapes, str]]:
+def _of_pictures(
+    path: Path, name: str, options: CompileOptions, last: bool = False
+) -> Iterator[tuple[Shapes, str]]:
     """The usual size of detectors, or of classifiers whose labels are known, or of models that make
-    maps or pictures, if the model is one of these then."""
+    maps or pictures, if the model is one of these then. `last`: colors are the last axis, as of
+    MoveNet, which takes smaller pictures than YOLO's poses."""
     for side, kinds, whose in (
+        *([(_IMAGE, (POSE,), "MoveNet's files")] if last else []),
         (_PAGE, (*BOXES, POSE), "detectors"),
         (_CROP, (CLASSIFY,), "classifiers"),
         (_MAP, (SEGMENT,), "models of pixels"),
         (_IMAGE, (IMAGE,), "models that make pictures"),
     ):
-        shapes = {name: (1, 3, side, side)}
+        shapes = {name: (1, side, side, 3) if last else (1, 3, side, side)}
         with suppress(InputError):
             made = with_task(path, import_model(path, shapes), options)
             known = made.task is not None and (made.task.labels or kinds[0] in (SEGMENT, IMAGE))

@@ -280,6 +280,9 @@ def test_queries_with_classes_of_their_own(tmp_path):
         prepared(path, CompileOptions(task="detect"))
     scores = _sigmoid(logits.astype(float))
     _check(path, "rt-detr", boxes * [96, 64, 96, 64], scores, (0.5, 2.0), "rt-detr", single=False)
+    (tmp_path / "config.json").write_text(json.dumps({**_CONFIG, "model_type": "rf_detr"}))
+    task = prepared(path).task
+    assert task is not None and (task.labels[0], task.mean[0]) == ("ant", 123.675)
 
 
 def test_queries_and_scores_in_one_output(tmp_path):

@@ -77,6 +77,7 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"audio_signal": (1, 9, 80), "length": (1,)}, ["embs"], "", "WeSpeaker's or 3D"),
         ({"audio_signal": (1, 9, 80), "length": (1,)}, ["logprobs"], "", "its tokens.txt"),
         ({"speech": (1, 9, 560), "speech_lengths": (1,)}, ["logits"], "", "it is Paraformer"),
+        ({"input_1": (1, 512, 512, 4)}, ["conv2d"], "", "like MediaPipe's hair segmenter"),
         ({"input_1": (1, 144160)}, ["Identity"], "", "it is DNSMOS, whose three values"),
         ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["pred_boxes"], "", "a text names"),
         ({"pixel_values": (1, 3, 8, 8), "input_ids": (1, 9)}, ["image_embeds"], "", "it is CLIP"),

@@ -191,3 +191,27 @@ def test_sounds_of_many_classes_have_numbers_without_labels(tmp_path, samples, c
     (tmp_path / "m.txt").write_text("\n".join(f"sound {i}" for i in range(classes)))
     labeled = prepared(tmp_path / "m.onnx").task
     assert labeled is not None and labeled.labels[3] == "sound 3"
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_persons_of_movenet_in_pictures_of_any_size(tmp_path, count):
+    """A file for eight pictures says so."""
+    found = np.zeros((1, 6, 56), np.float32)
+    found[0, 0] = [*[0.5, 0.25, 0.9] * 17, 0.1, 0.2, 0.8, 0.9, 0.95]
+    nodes = [node("Cast", ["input"], ["x"], to=1), node("ReduceMean", ["x"], ["mean"], keepdims=0),
+             node("Mul", ["mean", "zero"], ["none"]),
+             node("Add", ["c", "none"], ["output_0"])]  # fmt: skip
+    shape = [1, "height", "width", 3] if count == 1 else [count, 64, 64, 3]
+    constants = {"c": np.repeat(found, count, 0), "zero": np.zeros(1, np.float32)}
+    given = [value("input", shape, np.dtype(np.int32))]
+    path = save(model(nodes, given, ["output_0"], constants, opset=13), tmp_path)
+    options = CompileOptions(task="guess")
+    made = with_task(path, import_for_task(path, options), options)
+    if count > 1:
+        assert made.task is None and "it takes 8 pictures at a time" in made.source
+        return
+    assert made.task is not None and made.task.kind == "pose"
+    assert "open shapes are input=1,256,256,3, as MoveNet's files" in made.graph.notes[-2]
+    row = evaluate(made.graph, {"input": np.zeros((1, 256, 256, 3), np.int32)}).outputs
+    row = row[made.task.output][0, 0, 0]
+    assert row[2:10] == pytest.approx((0.95, 51.2, 25.6, 230.4, 204.8, 64, 128, 0.9), abs=1e-3)
