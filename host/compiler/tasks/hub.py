@@ -43,6 +43,7 @@ _FILTERS = {2: LINEAR, 3: CUBIC}  # by the numbers of Pillow
 _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the size of both edges
 # ConvNext's pictures below this size are cut to this share; LeViT's are made larger before.
 _CONVNEXT_WHOLE, _CONVNEXT_SHARE, _LEVIT_MORE = 384, 224 / 256, 256 / 224
+_POOLFORMER_SHARE = 0.9
 PADDLE = "paddle"  # kind and head of what PaddleDetection exports
 MMDEPLOY = "mmdeploy"  # the same of MMDeploy
 MMPRETRAIN = "mmpretrain"  # kind of classifiers that MMDeploy exports
@@ -151,6 +152,8 @@ def _placing(pixels: dict[str, Any]) -> dict[str, Any]:
         share = _positive(pixels.get("crop_pct", _CONVNEXT_SHARE))
         whole = resized >= _CONVNEXT_WHOLE or not share
         return {"fit": STRETCH} if whole else _zoomed(CROP, 1 / share)
+    if whose.startswith("PoolFormer"):
+        return _zoomed(CROP, 1 / (_positive(pixels.get("crop_pct")) or _POOLFORMER_SHARE))
     if not crops:
         return {"fit": STRETCH}  # files with a fixed size take pictures of any proportions so
     if whose.startswith("Levit"):
@@ -340,6 +343,8 @@ def _range(pixels: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]
     mean, scale = _colors(pixels.get("image_mean")), _colors(pixels.get("image_std"))
     if not mean or not scale or 0 in scale:
         return (), ()
+    if pixels.get("include_top") is True:  # EfficientNet's values are divided twice
+        scale = tuple(v * v for v in scale)
     return tuple(whole * v for v in mean), tuple(whole * v for v in scale)
 
 

@@ -43,6 +43,14 @@ def _placed(task):
         ({"size": {"shortest_edge": 224}, "crop_pct": 0.875, **_CONVNEXT}, _CUT),
         ({"size": {"shortest_edge": 384}, **_CONVNEXT}, _WHOLE),
         ({**_SHORTER, "size": 224, "feature_extractor_type": "LevitFeatureExtractor"}, _CUT),
+        (
+            {
+                "size": 224,
+                "crop_pct": 0.875,
+                "feature_extractor_type": "PoolFormerFeatureExtractor",
+            },
+            _CUT,
+        ),
         ({**_SHORTER, "crop_size": 9}, _WHOLE),  # a part that cannot be meant
         ({"size": [7], "crop_size": "x", "crop_pct": True}, _WHOLE),
         ({"size": 10**400, "crop_size": 1e-320, "do_center_crop": True}, _WHOLE),
@@ -74,6 +82,12 @@ def test_pictures_are_cut_as_timm_does(tmp_path, mode, share, expected):
     assert _placed(task) == expected
     assert mode != "border" or task.fill == 128
     assert _task(tmp_path, 4, about) is None  # another model's file
+
+
+def test_pixels_of_efficient_net_are_divided_twice(tmp_path):
+    about = {"model_type": "efficientnet", "id2label": {"0": "ant", "1": "bee", "2": "cow"}}
+    task = _task(tmp_path, 3, about, {**_NORMAL, "include_top": True})
+    assert task is not None and task.scale == (63.75,) * 3
 
 
 def test_channels_are_in_the_order_of_a_file(tmp_path):
