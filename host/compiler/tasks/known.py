@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +44,7 @@ _TAGGER_PIXELS: dict[str, Any] = {
     "fit": LETTERBOX, "fill": 255, "zoom": 1.0, "channels": BGR, "filter": CUBIC, **_BYTES,
 }  # fmt: skip
 _WITH_BACKGROUND = 1001  # classes of ImageNet
+_OF_TENSORFLOW = re.compile(r":\d+$|/Softmax$")  # names of tensors, as NVIDIA's TAO has them, too
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
 
@@ -175,7 +177,9 @@ class KnownModel:
         """How PyTorch's models usually take pixels, if this may be one."""
         tensor = self.ends.graph.tensors[self.ends.image.name]
         is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3 and not self._scales
-        return IMAGENET_PIXELS if is_torch and tensor.name != CAFFE2_INPUT else {}
+        names = (tensor.name, *self.ends.graph.outputs)
+        others = CAFFE2_INPUT in names or any(map(_OF_TENSORFLOW.search, names))
+        return IMAGENET_PIXELS if is_torch and not others else {}
 
     @property
     def is_open(self) -> bool:

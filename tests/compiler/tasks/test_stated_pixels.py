@@ -106,6 +106,8 @@ def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant
         ("densenet-12", "data_0", 103.53, "Caffe2's"),
         ("resnet50-caffe2-v1-9", "gpu_0/data_0", 103.53, "Caffe2's"),
         ("zfnet512-9", "gpu_0/data_0", None, ""),
+        ("resnet18_vehicletypenet", "input_1:0", None, ""),
+        ("vgg_ilsvrc_16_age_imdb_wiki", "data", 104, "Caffe's"),
         ("yolov8n-cls", "images", 0, "YOLO's"),
     ],
 )
