@@ -44,7 +44,10 @@ from edgekit.host.errors import InputError
 _RATE = 16000
 _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
-_BIRDS, _BIRDS_RATE = 144_000, 48_000  # samples of BirdNET's window, and a second
+_BIRDS = 144_000  # samples of BirdNET's window
+_LENGTHS = {_BIRDS: (48_000, "as BirdNET takes them"),
+            44_032: (44_100, "as Teachable Machine takes them")}  # fmt: skip
+_SLOW = 8000  # samples that may be a second at this rate, or half a second
 # The rate of a window of so many samples for so many classes, and whose it is.
 _WINDOWS = {(320_000, 527): (32_000, "as PANNs take them")}
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
@@ -187,10 +190,14 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     rates = [each.sample_rate for each in notes.inputs if each.sample_rate]
     rate = next(iter(rates), stated if type(stated) is int and 1000 <= stated <= 192000 else 0)
     window = _length(inputs[0]), _length(scores)
-    usual, why = _WINDOWS.get(window, (_RATE, "which is usual"))
+    usual, why = _WINDOWS.get(window) or _LENGTHS.get(window[0], (_RATE, "which is usual"))
     birds = window[0] == _BIRDS and not rate
-    if birds:
-        usual, why = _BIRDS_RATE, "as BirdNET takes them"
+    if window[0] == _SLOW and not (rate or asked):
+        return without_task(
+            graph,
+            f"hears no words: {_SLOW} samples may be a second or half of it; "
+            f"use --task keyword, with --sample-rate {_SLOW} for the former",
+        )
     graph, name, _ = as_shares(graph, scores, birds or read_config(path).independent)
     if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
         graph = _on_any_level(graph)
