@@ -293,6 +293,7 @@ class _Work:
 
     def run(self, device: Board, where: tuple[int | None, str], as_json: bool) -> None:
         """Prints results, those of frames as they come; `where`: threads and cluster."""
+        from edgekit.host.cli.each_file import left_out
         from edgekit.host.cli.reading import reader_within
         from edgekit.host.cli.run_print import print_results
         from edgekit.host.cli.run_stream import FrameStream
@@ -312,6 +313,8 @@ class _Work:
                 job = replace(job, recognizer=reader_within(session))
             found = job.run(session)
         print_results(device, session, job, found, as_json)
+        if job.left_out:
+            raise left_out(job.left_out, len(job.files))
 
     def _deploy(self, device: Board, model: Path) -> None:
         from edgekit.host.cli.boxes import FORMS

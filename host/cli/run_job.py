@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -29,12 +29,13 @@ from edgekit.device.runtime.agent.task import (
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
+from edgekit.host.cli.each_file import check_form, each_file
 from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
 from edgekit.host.cli.hearing import embed_sound, hear, time_texts, transcript_of
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
-from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, name_of, results
+from edgekit.host.cli.results import SRT, STDOUT, WAV, Outputs, Take, name_of, results
 from edgekit.host.cli.speaking import check_spoken, read_phonemes, speak
 from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
@@ -75,7 +76,8 @@ _TOP = 5  # classes that are shown if nothing is asked for
 class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
     `truth`, which has the same files, results are compared instead of shown. A `recognizer` reads
-    what is in boxes. `timestamps`: transcripts have times. `quiet`: guesses are not shown."""
+    what is in boxes. `timestamps`: transcripts have times. `quiet`: guesses are not shown.
+    `left_out`: what is wrong with files that `run` could not take."""
 
     files: Sequence[Path]
     output: str | None
@@ -89,6 +91,7 @@ class RunJob:
     recognizer: LineReader | None = None
     timestamps: bool = False
     quiet: bool = False
+    left_out: list[InputError] = field(default_factory=list)
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
@@ -97,12 +100,13 @@ class RunJob:
         self._find_class_output(variants[0].outputs, task)
         self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
         self._check_output(task)
-        for file in self._first_files:
+
+        def check_one(file: Path) -> None:
             if _speaks(task) and is_text(file):
                 read_phonemes(file)
-                continue
+                return
             hears = self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes))
-            _check_form(task, file)
+            check_form(task, file)
             if hears:
                 read_sound(file, 1)
             elif is_text(file):
@@ -110,10 +114,15 @@ class RunJob:
             else:
                 read_inputs(file, variants, self._fitted_to(task))
 
+        self._each(self._first_files, check_one)
+
     @property
     def _first_files(self) -> Sequence[Path]:
         """All files, or the first of those with which results are compared."""
         return self.files[: 1 if self.truth else None]
+
+    def _each(self, files: Sequence[Path], take: Callable[[Path], object]) -> list[InputError]:
+        return each_file(files, take, strict=self.truth is not None)
 
     @property
     def shown(self) -> bool:
@@ -128,8 +137,9 @@ class RunJob:
             self._check_task(task, known, stateful=False)
         if not self.signature:
             self._check_output(task)
-        for file in self._first_files:
-            _check_form(task, file)
+
+        def check_one(file: Path) -> None:
+            check_form(task, file)
             if is_sound(file):
                 read_sound(file, 1)
             elif is_text(file) and not self.signature:
@@ -139,6 +149,8 @@ class RunJob:
                     read_inputs(file, (known,), self._fitted_to(task))
                 else:
                     upright_picture(file)
+
+        self._each(self._first_files, check_one)
 
     def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
@@ -156,36 +168,43 @@ class RunJob:
         found: list[FileResult] = []
         listed = self._writes_boxes(task) or self._writes_subtitles
         with results(None if listed else self.output, self.files) as take:
-            for file in self.files:
+
+            def run_one(file: Path) -> None:
                 if self.reset_each and found:
                     session.reset()
-                if self._hears(task, file, variants[0], variants[0].stateful):
-                    found.append(self._heard_in(file, session, task))
-                    continue
-                if is_text(file):
-                    texts = self._of_texts(file, session, task)
-                    take(file, [made for _, made in texts])
-                    found += [each for each, _ in texts]
-                    continue
-                if task and task.kind == OCR and is_picture(file) and self.output is None:
-                    found.append(self._line_in(file, session))
-                    continue
-                outputs, times, classes = [], [], []
-                for inputs in read_inputs(file, variants, options, variants[0].stateful):
-                    made, timings = session.run(inputs, self.signature)
-                    outputs.append(made)
-                    times.append(timings.latency_ms)
-                    classes += self._classes(made, variant_for(variants, inputs).outputs, task)
-                take(file, outputs)
-                each = FileResult(file, tuple(times), tuple(classes))
-                if task and task.kind != CLASSIFY and not task.hears and is_picture(file):
-                    each = self._with_findings(each, outputs[0], session, task)
-                found.append(each)
+                found.extend(self._results(file, session, task, take))
+
+            self.left_out.extend(self._each(self.files, run_one))
         if task and self._writes_boxes(task):
             self._write_boxes(found, task)
         if self._writes_subtitles:
             atomic_write(Path(self.output or ""), srt(found[0].subtitles or ()).encode())
         return found
+
+    def _results(
+        self, file: Path, session: InferenceSession, task: TaskSpec | None, take: Take
+    ) -> list[FileResult]:
+        """What a file gives: a result, or one for each line of a text."""
+        variants, options = session.served.of(self.signature), self._fitted_to(task)
+        if self._hears(task, file, variants[0], variants[0].stateful):
+            return [self._heard_in(file, session, task)]
+        if is_text(file):
+            texts = self._of_texts(file, session, task)
+            take(file, [made for _, made in texts])
+            return [each for each, _ in texts]
+        if task and task.kind == OCR and is_picture(file) and self.output is None:
+            return [self._line_in(file, session)]
+        outputs, times, classes = [], [], []
+        for inputs in read_inputs(file, variants, options, variants[0].stateful):
+            made, timings = session.run(inputs, self.signature)
+            outputs.append(made)
+            times.append(timings.latency_ms)
+            classes += self._classes(made, variant_for(variants, inputs).outputs, task)
+        take(file, outputs)
+        each = FileResult(file, tuple(times), tuple(classes))
+        if task and task.kind != CLASSIFY and not task.hears and is_picture(file):
+            each = self._with_findings(each, outputs[0], session, task)
+        return [each]
 
     def evaluation(
         self, found: Sequence[FileResult], session: InferenceSession
@@ -364,24 +383,6 @@ class RunJob:
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")
         if options.rate is None and any(map(is_sound, self.files)):
             note("sound is taken as samples of any rate: the model states none; see --sample-rate")
-
-
-def _check_form(task: TaskSpec | None, file: Path) -> None:
-    """Raises InputError for a picture where the model takes sound, and the other way round."""
-    if task is None:
-        return
-    found = next((name for name, fits in _FORMS.items() if fits(file)), "")
-    wanted = "a sound (.wav)" if task.hears else "a picture"
-    if task.tokenizer or task.kind == SPEAK:
-        wanted = "a text (.txt)"
-    if found and found != wanted:
-        raise InputError(
-            f"{file}: expected {wanted} for a model with --task {task.kind}, found {found}; "
-            "give it other input, or --task none for its tensors"
-        )
-
-
-_FORMS = {"a picture": is_picture, "a sound (.wav)": is_sound, "a text (.txt)": is_text}
 
 
 def _transcribes(task: TaskSpec | None) -> bool:

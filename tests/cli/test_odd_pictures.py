@@ -94,6 +94,19 @@ def test_pictures_of_many_pixels(edgekit, sides, home):
     assert done.code == 2 and "expected a picture of at most" in done.err.splitlines()[-1]
 
 
+def test_a_broken_picture_among_others_is_left_out(edgekit, sides, home):
+    photos = home / "photos"
+    photos.mkdir()
+    _half("red").save(photos / "a.png")
+    (photos / "b.png").write_bytes((photos / "a.png").read_bytes()[:60])
+    _half("lime").save(photos / "c.png")
+    for model in ([sides], []):
+        done = edgekit("run", *model, "--input", "photos", "--json")
+        assert done.code == 2 and "left out 1 of 3 files: photos/b.png: expected a" in done.err
+        best = {each["input"][-5:]: each["top"][0][0]["label"] for each in done.document["inputs"]}
+        assert best == {"a.png": "red left", "c.png": "green left"}
+
+
 def test_labels_of_another_length_are_refused(edgekit, sides, home):
     _half("red").save(home / "a.png")
     for count in (3, 5):
