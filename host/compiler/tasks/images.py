@@ -106,7 +106,7 @@ def pixels_of(model: KnownModel, made: ImageOutput) -> tuple[dict[str, Any], str
     if stated or model.ends.graph.tensors[model.ends.image.name].dtype is DType.U8:
         return stated, ""
     if made.is_map:
-        likely = model.torch_pixels
+        likely = model.named_pixels[1] or model.torch_pixels
         return likely, ", pixels as PyTorch's models take them" if likely else ""
     if model.ends.is_from(name, ops.Tanh.kind):
         return _SIGNED, ", pixels from -1 to 1"

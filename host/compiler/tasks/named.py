@@ -15,6 +15,9 @@ from edgekit.host.compiler.sidecars import voice_file
 
 _PINTO_ROWS = "label_xyxy_score"
 _CTC = "use SenseVoice's or Zipformer's file with CTC, and its tokens.txt"
+_OPTIMUM = ("use Optimum's encoder_model.onnx with decoder_model.onnx and the .json files of both "
+            "next to it")  # fmt: skip
+_MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
 _PIPER = "use a voice of Piper with its .onnx.json: edgekit run voice.onnx --input phonemes.txt"
 _MASKS = "use one that finds objects by itself, such as yolov8n-seg or FastSAM"
 _SPEAKERS = "use WeSpeaker's or 3D-Speaker's file"
@@ -51,10 +54,9 @@ _KNOWN = (
     _by(f"it is a voice of VITS as Hugging Face exports it, whose texts become numbers in another "
         f"way; {_PIPER}", "input_ids", "waveform"),
     # Speech.
-    _by("it is an encoder of Whisper as sherpa-onnx exports it; use Optimum's encoder_model.onnx "
-        "with decoder_model.onnx and the .json files of both next to it", "mel", "n_layer_cross_k"),
-    _by("it is a decoder of Whisper as sherpa-onnx exports it; use Optimum's encoder_model.onnx "
-        "with decoder_model.onnx and the .json files of both next to it",
+    _by(f"it is an encoder of Whisper as sherpa-onnx exports it; {_OPTIMUM}", "mel",
+        "n_layer_cross_k"),
+    _by(f"it is a decoder of Whisper as sherpa-onnx exports it; {_OPTIMUM}",
         "tokens in_n_layer_self_k_cache"),
     _by(f"it joins the encoder and the decoder of a transducer, which are not put together here; "
         f"{_CTC}", "encoder_out decoder_out"),
@@ -222,6 +224,8 @@ _Dims = Mapping[str, _Shape]
 
 
 def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
+    if path.name.partition(".")[0] in _MOONSHINE and any(path.parent.glob("uncached_decode*.onnx")):
+        yield f"it is a part of Moonshine as sherpa-onnx exports it; {_OPTIMUM}"
     if {"input", "input_lengths", "scales"} <= {*inputs}:
         yield (
             f"it is a voice as Piper has it: put {voice_file(path).name}, which lists phonemes, "

@@ -48,7 +48,8 @@ _NAMES = (
     (r"((age|gender)_googlenet|vgg_ilsvrc_16)", "Caffe", _CAFFE),
     (r".*minifasnet", "MiniFASNet", _BYTES),
     (r"modnet", "MODNet", _SIGNED),
-    (r".*pphumanseg", "PP-HumanSeg", _SIGNED),
+    (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),
+    (r".*(midas|u2net|silueta|depth_anything)", "PyTorch", IMAGENET_PIXELS),
     (r"(isnet|rmbg[-_]?1\.4|bria[-_]?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
 _CAFFE_INPUT = "data_0"  # as Caffe2's exporter names it

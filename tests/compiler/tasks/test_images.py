@@ -12,7 +12,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.images import palette
 from tests.compiler.tasks.test_heads import prepared
 from tests.support.detectors import built
-from tests.support.onnx_models import node
+from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (16, 24)
 
@@ -70,6 +70,15 @@ def test_one_value_of_a_pixel_is_shown_in_colors(tmp_path, shape):
     assert np.abs(found.astype(int) - colors[number]).max() <= 8  # one step of the palette
     assert "may be a depth" in made.graph.notes[-1]
     assert made.task.scale == (58.395, 57.12, 57.375)
+
+
+def test_depths_of_midas_in_files_with_colors_last(tmp_path):
+    nodes = [node("Conv", ["x.first", "w"], ["y"]), node("Transpose", ["x"], ["x.first"],
+             perm=[0, 3, 1, 2])][::-1]  # fmt: skip
+    weights = {"w": np.ones((1, 3, 1, 1), np.float32)}
+    made = model(nodes, [value("x", [1, *_SIZE, 3])], ["y"], weights, opset=13)
+    task = prepared(save(made, tmp_path, "lite-model_midas_v2_1_small_1_lite_1.onnx")).task
+    assert task is not None and task.kind == "image" and task.scale == (58.395, 57.12, 57.375)
 
 
 def test_a_map_of_one_value_has_one_color(tmp_path):

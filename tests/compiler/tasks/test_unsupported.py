@@ -108,6 +108,10 @@ def test_a_model_of_open_shapes_is_named_where_results_are_expected(tmp_path):
         import_for_task(path, CompileOptions(task="guess"))
     with pytest.raises(InputError, match=r"^m.onnx: input input \[1,n\]: expected fixed shapes"):
         import_for_task(path, CompileOptions())
+    (tmp_path / "uncached_decode.int8.onnx").touch()
+    path = path.rename(tmp_path / "encode.int8.onnx")
+    with pytest.raises(InputError, match=r"a part of Moonshine .*encoder_model.onnx with dec"):
+        import_for_task(path, CompileOptions(task="guess"))
 
 
 @pytest.mark.parametrize("joined", [False, True])
