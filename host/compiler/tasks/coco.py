@@ -19,3 +19,13 @@ COCO_IDS = tuple(i for i in range(1, 91) if i not in _UNUSED)
 # The names of categories 1 to 90, for models that have one class for each; gaps have none.
 _NAMES = dict(zip(COCO_IDS, COCO, strict=True))
 COCO_CATEGORIES = tuple(_NAMES.get(i, "") for i in range(1, 91))
+
+
+def as_categories(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of COCO's 80 classes, in any spelling, for models that have one class for each of its
+    90 categories; other labels as they are."""
+    ends = [label.strip().lower() for label in (*labels[:1], *labels[-1:])]
+    if len(labels) != len(COCO) or ends != [COCO[0], COCO[-1]]:
+        return labels
+    named = dict(zip(COCO_IDS, labels, strict=True))
+    return tuple(named.get(i, "") for i in range(1, len(COCO_CATEGORIES) + 1))

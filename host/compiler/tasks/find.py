@@ -30,11 +30,12 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.classes import classifier
-from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
+from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES, as_categories
 from edgekit.host.compiler.tasks.dictation import dictation_task, is_dictation
 from edgekit.host.compiler.tasks.ends import Ends, image_of, pictures_at_once
 from edgekit.host.compiler.tasks.features import how_computed
 from edgekit.host.compiler.tasks.generate import generate_task
+from edgekit.host.compiler.tasks.given import TENSORFLOW
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
 from edgekit.host.compiler.tasks.images import image_maker, undecided_image
@@ -291,6 +292,8 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     name = free_name(graph, output)
     made = to.with_output(head.rows(to), name)
     labels = model.labels(head.classes) or head.labels
+    if head.counted == len(COCO_CATEGORIES) or head.name == TENSORFLOW:
+        labels = as_categories(labels)
     pixels, usual = {**head.pixels, **model.pixels(head.classes, head.name)}, ""
     if head.usual and not pixels.keys() & head.usual.keys():
         pixels, usual = {**pixels, **head.usual}, f", {head.usual_of}"

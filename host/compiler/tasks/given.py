@@ -32,6 +32,7 @@ _PILLOW = {**_PIXELS, "filter": LINEAR}
 _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale themselves
 # Of detectors that scale pixels themselves, or take them from 0 to 255.
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
+TENSORFLOW = "tensorflow"  # head, whose classes count from 1 and may be COCO's categories
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
 # Names of the number of boxes, corners, scores and classes; the head, whose they are, and pixels.
@@ -70,7 +71,7 @@ def tensorflow_detections(ends: Ends) -> Iterator[Head]:
         label, score = (_column(to, each) for each in (labels, scores))
         return as_rows(to, label, score, [left, top, right, bottom])
 
-    yield Head("tensorflow", "outputs are those of TensorFlow's detectors", 0, rows, _BYTES, (), 1)
+    yield Head(TENSORFLOW, "outputs are those of TensorFlow's detectors", 0, rows, _BYTES, (), 1)
 
 
 def torchvision_detections(ends: Ends) -> Iterator[Head]:

@@ -190,6 +190,11 @@ def test_detectors_of_floats_take_pixels_around_zero(tmp_path, dtype, mean):
     assert ("pixels from -1 to 1" in made.source) == bool(mean)
     assert len(made.task.labels) == 90 and made.task.labels[:2] == ("person", "bicycle")
     assert made.source.endswith("labels of COCO because there are 90 classes")
+    names = [f"l{i}" for i in range(80)]
+    names[0], names[-1] = "person", "toothbrush"
+    (tmp_path / "labels.txt").write_text("\n".join(names))  # whose numbers have no gaps
+    labels = prepared(tmp_path / "ssd.tflite").task.labels
+    assert len(labels) == 90 and (labels[10:13], labels[-1]) == (("l10", "", "l11"), "toothbrush")
 
 
 def test_detectors_that_scale_pixels_are_left_to_the_user(tmp_path):
