@@ -91,9 +91,8 @@ def hub_instances(ends: Ends) -> Head | None:
 def _columns(to: Appender, boxes: Tensor, scores: Tensor, labels: Tensor) -> tuple[str, str, str]:
     """Corners [1, n, 4], scores and classes [1, n, 1]."""
     column = ops.Reshape((1, labels.elements, 1))
-    number = (
-        labels.name if labels.dtype is DType.F32 else to.add(ops.Convert(DType.F32), labels.name)
-    )
+    whole = labels.quant is None and not labels.dtype.is_float
+    number = to.add(ops.Convert(DType.F32), labels.name) if whole else to.floats(labels.name)
     score, label = (to.add(column, each) for each in (to.floats(scores.name), number))
     return to.floats(boxes.name), score, label
 
