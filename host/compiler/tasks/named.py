@@ -12,6 +12,7 @@ from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.sidecars import voice_file
+from edgekit.host.compiler.tasks.unsupported import FSMN
 
 _PINTO_ROWS = "label_xyxy_score"
 _CTC = "use SenseVoice's or Zipformer's file with CTC, and its tokens.txt"
@@ -77,6 +78,7 @@ _KNOWN = (
     _by(f"it takes TeleSpeech's MFCC, which are not computed here; {_CTC}", "", "", "telespeech"),
     _by("it tells speakers apart in 10 s of sound, whose parts are not put together here; use "
         "silero_vad.onnx for when somebody speaks", "", "", "pyannote"),
+    _by(FSMN, "speech in_cache0"),
     _by("it gives text commas and full stops, which is not done here", "", "", "ct-transformer"),
     # Other sounds.
     _by("it is CLAP's encoder of sound, whose features of 48,000 samples a second are not computed "

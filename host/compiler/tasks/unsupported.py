@@ -20,7 +20,7 @@ _TEN_VAD = (
     "it is like TEN VAD's, which takes features of sound that are not computed here; use Silero's "
     "silero_vad.onnx"
 )
-_FSMN = (
+FSMN = (
     "it is like FSMN-VAD's, which takes features of sound that are not computed here; use Silero's "
     "silero_vad.onnx"
 )
@@ -73,7 +73,7 @@ def known_listener(graph: Graph) -> str:
     if sorted(shapes, key=len, reverse=True) == _TEN_INPUTS:
         return _TEN_VAD
     features = [shape for shape in shapes if len(shape) == 3 and shape[2] == _FSMN_STATES]
-    return _FSMN if features and shapes.count(_FSMN_CACHE) == len(shapes) - 1 else ""
+    return FSMN if features and shapes.count(_FSMN_CACHE) == len(shapes) - 1 else ""
 
 
 def _shapes(graph: Graph, names: tuple[str, ...]) -> list[Shape]:

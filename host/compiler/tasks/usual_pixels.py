@@ -45,7 +45,7 @@ _NAMES = (
     (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
-    (r"((age|gender)_googlenet|vgg_ilsvrc_16)", "Caffe", _CAFFE),
+    (r"((age|gender)_googlenet|vgg_ilsvrc_16|open_?nsfw)", "Caffe", _CAFFE),
     (r".*minifasnet", "MiniFASNet", _BYTES),
     (r"modnet", "MODNet", _SIGNED),
     (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),

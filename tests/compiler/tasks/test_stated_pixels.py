@@ -108,6 +108,7 @@ def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant
         ("zfnet512-9", "gpu_0/data_0", None, ""),
         ("resnet18_vehicletypenet", "input_1:0", None, ""),
         ("vgg_ilsvrc_16_age_imdb_wiki", "data", 104, "Caffe's"),
+        ("open-nsfw", "data", 104, "Caffe's"),
         ("yolov8n-cls", "images", 0, "YOLO's"),
     ],
 )

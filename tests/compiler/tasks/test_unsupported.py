@@ -76,6 +76,7 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"x": (1, 9, 80), "x_lens": (1,)}, ["y"], "zipformer2", "inputs and outputs are not"),
         ({"audio_signal": (1, 9, 80), "length": (1,)}, ["embs"], "", "WeSpeaker's or 3D"),
         ({"audio_signal": (1, 9, 80), "length": (1,)}, ["logprobs"], "", "its tokens.txt"),
+        ({"speech": (1, 5, 400), "in_cache0": (1, 2)}, ["logits"], "", "it is like FSMN-VAD's"),
         ({"speech": (1, 9, 560), "speech_lengths": (1,)}, ["logits"], "", "it is Paraformer"),
         ({"input_1": (1, 512, 512, 4)}, ["conv2d"], "", "like MediaPipe's hair segmenter"),
         ({"input_1": (1, 144160)}, ["Identity"], "", "it is DNSMOS, whose three values"),
