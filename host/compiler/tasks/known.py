@@ -45,6 +45,7 @@ _TAGGER_PIXELS: dict[str, Any] = {
 }  # fmt: skip
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _OF_TENSORFLOW = re.compile(r":\d+$|/Softmax$")  # names of tensors, as NVIDIA's TAO has them, too
+_IMPULSE = "ei-"  # begins the names of Edge Impulse's files
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
 
@@ -150,8 +151,8 @@ class KnownModel:
     def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
         """Whose classifiers this may be, and their pixels; empty if it scales them itself, or if
         nobody's are likely. TensorFlow's have one more class, for the background; Keras' end in a
-        softmax, and of those the MobileNets cut what is above 6. Teachable Machine numbers its
-        labels. YOLOv5's exporter names classes, but no task."""
+        softmax, and of those the MobileNets cut what is above 6, as Edge Impulse's also do.
+        Teachable Machine numbers its labels. YOLOv5's exporter names classes, but no task."""
         placing = {"fit": CROP, "zoom": 256 / 224}  # of torchvision's programs
         if self.own.labels and not self.own.task:
             return "YOLOv5", {**IMAGENET_PIXELS, "fit": CROP}
@@ -160,6 +161,8 @@ class KnownModel:
             return whose, {**placing, **pixels}
         if self.path.stem == _TEACHABLE and not self._scales:
             return "Teachable Machine", {"mean": (127.5,), "scale": (127.5,), "fit": CROP}
+        if self.path.stem.startswith(_IMPULSE) and not self._scales:
+            return "Edge Impulse", {**_SHARES, "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
         if not self._scales and self._is_mobile_net:

@@ -115,6 +115,7 @@ def test_labels_beside_a_file_of_edge_impulse(tmp_path):
     (tmp_path / "labels.txt").write_text("a\nb\nc")
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("a", "b", "c")
+    assert (made.task.fit, made.task.scale) == ("crop", (255.0,))
 
 
 def test_labels_among_several_models_are_nobodys(tmp_path):
