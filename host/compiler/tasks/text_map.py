@@ -31,6 +31,8 @@ def text_map(ends: Ends) -> Iterator[Head]:
     (output, *others) = ends.outputs
     if others or sorted(output.shape) != sorted((1, 1, image.height, image.width)):
         return
+    if image.channels != 3:
+        return  # an autoencoder of digits
     if not is_text_map(ends.graph, output):
         return
 
