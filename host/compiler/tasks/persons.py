@@ -83,8 +83,10 @@ def vit_pose(ends: Ends) -> Iterator[Head]:
 
 def person_maps(ends: Ends) -> Iterator[Head]:
     """Such maps of a person's 17 points, whose pixels are 4 x 4 of the input's, in an upright one,
-    as networks after Xiao et al. (2018) have them, such as HRNet."""
-    output, image = ends.only(4), ends.image
+    as networks after Xiao et al. (2018) have them, such as HRNet. TinyPose's files also give the
+    places of the largest values."""
+    maps, image = [t for t in ends.outputs if not ends.choices(t.name)], ends.image
+    output = maps[0] if len(maps) == 1 else None
     if output is None or image.width * _UPRIGHT[1] != image.height * _UPRIGHT[0]:
         return
     sides = (image.height // _PART, image.width // _PART)

@@ -21,14 +21,19 @@ def _random(*shape: int, seed: int = 0):
     return np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
 
 
-def test_maps_of_a_person_are_read_in_pixels_of_the_input(tmp_path):
+@pytest.mark.parametrize("chosen", [False, True])
+def test_maps_of_a_person_are_read_in_pixels_of_the_input(tmp_path, chosen):
     maps = np.zeros((1, 17, _POSE[0] // 4, _POSE[1] // 4), np.float32)
     rng = np.random.default_rng(1)
     places = [(int(rng.integers(3, 9)), int(rng.integers(3, 13))) for _ in range(17)]
     y, x = np.mgrid[: maps.shape[2], : maps.shape[3]]
     for number, (across, down) in enumerate(places):
         maps[0, number] = np.exp(-((x - across) ** 2 + (y - down) ** 2) / 2)
-    made = prepared(detector(tmp_path, {"output": maps}, _POSE))
+    nodes = [node("Reshape", ["output", "flat"], ["rows"]),
+             node("ArgMax", ["rows"], ["places"], axis=2, keepdims=0)]  # fmt: skip
+    parts = {"output": maps, "flat": np.array([1, 17, -1])}
+    path = built(tmp_path, parts, nodes if chosen else [], ["output", *["places"] * chosen], _POSE)
+    made = prepared(path)
     assert made.task is not None and made.task.kind == "pose" and made.task.labels == ("person",)
     assert "may be maps of the points of one person" in made.graph.notes[-1]
     x = {"images": np.zeros((1, 3, *_POSE), np.float32)}
