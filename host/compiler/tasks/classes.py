@@ -113,7 +113,8 @@ def _without_classes(model: KnownModel) -> Prepared:
     """The graph as it is, with a note of what is missing: wrong pixels give wrong classes."""
     note = (
         "shows no classes: the model does not say which values pixels have; --task classify takes "
-        "them from 0 to 1, with --mean 127.5 --scale 127.5 from -1 to 1"
+        "them from 0 to 1, with --mean 127.5 --scale 127.5 from -1 to 1; so do lines [picture], "
+        f"mean = 127.5 and scale = 127.5 in {model.path.stem}.toml next to it"
     )
     graph = model.ends.graph
     return without_task(graph, note)

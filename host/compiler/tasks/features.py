@@ -6,7 +6,6 @@ The operators that compute them come before the model's own, so that it takes sa
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from edgekit.host.compiler.sidecars import (
     PIXELS,
     config_folder,
     features_file,
-    read_sidecar,
 )
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.feature_rows import (
@@ -36,6 +34,7 @@ from edgekit.host.compiler.tasks.feature_rows import (
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.log_mel import LogMel, log_mel
 from edgekit.host.compiler.tasks.prepared import free_name
+from edgekit.host.compiler.tasks.stated import stated_table
 from edgekit.host.errors import InputError
 
 TABLE, _LIKE = "features", "like"
@@ -93,16 +92,8 @@ def how_computed(shape: Shape) -> str:
 
 def stated_features(model: Path) -> Features | WhisperFeatures | None:
     """What the file next to the model says; None without one. Raises InputError."""
-    file = features_file(model)
-    data = read_sidecar(file)
-    if data is None:
-        return None
-    try:
-        raw = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: expected TOML, found: {error}") from None
-    table = raw.get(TABLE)
-    if not isinstance(table, dict):
+    file, table = features_file(model), stated_table(model, TABLE)
+    if table is None:
         return None
     own = dict(table)
     like = own.pop(_LIKE, "")

@@ -27,7 +27,7 @@ from edgekit.host.compiler.frontends.formats import format_of, is_gguf
 from edgekit.host.compiler.inputs import read_detection_notes
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE
+from edgekit.host.compiler.sidecars import PADDLE_FILES, PIPELINE, features_file
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.classes import classifier
 from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES, as_categories
@@ -61,6 +61,7 @@ from edgekit.host.compiler.tasks.segments import (
 )
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
+from edgekit.host.compiler.tasks.stated import stated_picture
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
@@ -121,6 +122,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
+        if options.task != "none" and (asked := stated_picture(path)[0]):
+            raise _misfit(asked, graph, "an input of one picture", path)
         if options.task == "guess" and (said := named_graph(path, graph)):
             return _unused(graph, said)
         return sound_task(path, graph, options) or _without_results(path, graph, options)
@@ -132,7 +135,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return _unused(graph, said)
     if lines := line_reader(model) or line_direction(model):
         return lines
-    guesses = options.task == "guess" and not (options.head or model.own.task)
+    guesses = options.task == "guess" and not (options.head or model.stated)
     for task, make, expected in (
         (INSTANCES, _instances, ""),
         (OBB, _rotated, ""),
@@ -149,6 +152,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
                 return made
             if options.task == task:
                 raise _misfit(task, graph, expected)
+            if model.asked == task:
+                raise _misfit(task, graph, expected, path)
     return _unknown(graph, model)
 
 
@@ -225,7 +230,8 @@ def _detector(model: KnownModel) -> Prepared | None:
             f"{head.classes} lines in {model.path.stem}.txt next to it",
         )
     stated = _PIXELS_IN.get(heads[0].name) if heads else None
-    if stated and not (model.config.head == heads[0].name or model.options.head):
+    known = model.config.head == heads[0].name if heads else False
+    if stated and not (known or model.options.head or model.picture):
         file, whose, otherwise = stated
         return _without_boxes(
             model,
@@ -366,8 +372,8 @@ def _embedder(model: KnownModel) -> Prepared | None:
     return recognized(made, spec, "gives the vectors of pictures", source)
 
 
-def _misfit(task: str, graph: Graph, expected: str) -> InputError:
+def _misfit(task: str, graph: Graph, expected: str, file: Path | None = None) -> InputError:
+    """A model that is not for the task that the option names, or what is next to the file."""
     ends = (f"'{n}' {list(graph.tensors[n].shape)}" for n in (*graph.inputs, *graph.outputs))
-    return InputError(
-        f"--task {task}: expected {expected}, found {', '.join(ends)}; leave the option out"
-    )
+    where = f"{features_file(file)}: task {task}" if file else f"--task {task}"
+    return InputError(f"{where}: expected {expected}, found {', '.join(ends)}; leave it out")

@@ -103,8 +103,11 @@ def pixels_of(model: KnownModel, made: ImageOutput) -> tuple[dict[str, Any], str
     """How pixels become values, and why. Files next to the model say it, and how the output ends:
     a tanh from -1 to 1, a sigmoid from 0 to 1."""
     stated, name = model.pixels(0), made.tensor.name
-    if stated or model.ends.graph.tensors[model.ends.image.name].dtype is DType.U8:
-        return stated, ""
+    takes_bytes = model.ends.graph.tensors[model.ends.image.name].dtype is DType.U8
+    if stated:
+        return {**(_BYTES if takes_bytes else _SHARES), **stated}, ""
+    if takes_bytes:
+        return {}, ""
     if made.is_map:
         likely = model.named_pixels[1] or model.torch_pixels
         return likely, ", pixels as PyTorch's models take them" if likely else ""

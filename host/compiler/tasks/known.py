@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import PIXELS, TAGS
+from edgekit.host.compiler.sidecars import PIXELS, TAGS, features_file
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
+from edgekit.host.compiler.tasks.stated import stated_picture
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 from edgekit.host.compiler.tasks.usual_pixels import CAFFE2_INPUT, IMAGENET_PIXELS, pixels_by_name
 
@@ -52,7 +54,8 @@ _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 @dataclass(frozen=True)
 class KnownModel:
     """A model with what is known of it: `own` and `notes` are from its file, `config` and
-    `label_file` from files next to it."""
+    `label_file` from files next to it, and so are `asked` and `picture`, which the user wrote: a
+    task, and fields of a TaskSpec."""
 
     path: Path
     ends: Ends
@@ -60,6 +63,8 @@ class KnownModel:
     notes: ModelNotes
     config: Config
     options: CompileOptions
+    asked: str = ""
+    picture: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def label_file(self) -> tuple[tuple[str, ...], str]:
@@ -73,8 +78,8 @@ class KnownModel:
 
     @property
     def stated(self) -> str:
-        """The task that the file states; empty if it states none."""
-        return _STATED.get(self.own.task, self.own.task)
+        """The task that the user's or the model's file states; empty if neither does."""
+        return self.asked or _STATED.get(self.own.task, self.own.task)
 
     def asks_for(self, task: str) -> bool:
         """Whether the options or the file name the task."""
@@ -96,10 +101,13 @@ class KnownModel:
         return next((each for each in (*known, *shorter) if len(each) == count), ())
 
     def pixels(self, count: int, head: str = "") -> dict[str, Any]:
-        """What is stated of the values of pixels, as fields of a TaskSpec. Files next to the model
-        count if they have as many classes, and MMDeploy's for its `head`: they may be another
-        model's. What the file itself does with pixels counts more: they are of the network it is
-        made of."""
+        """What is stated of pixels, as fields of a TaskSpec: first by the user's file."""
+        return {**self._stated_by_others(count, head), **self.picture}
+
+    def _stated_by_others(self, count: int, head: str) -> dict[str, Any]:
+        """Files next to the model count if they have as many classes, and MMDeploy's for its
+        `head`: they may be another model's. What the file itself does with pixels counts more: they
+        are of the network it is made of."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
@@ -128,13 +136,17 @@ class KnownModel:
 
     def source(self, labels: tuple[str, ...], otherwise: str) -> str:
         """Where the task is from."""
+        file = features_file(self.path).name
+        if self.asked:
+            return f"by {file}"
+        pixels = f", pictures by {file}" if self.picture else ""
         if self.own.task:
-            return f"by {self.own.source}"
+            return f"by {self.own.source}{pixels}"
         if labels and labels == self.config.labels:
-            return f"by {self.config.file}"
+            return f"by {self.config.file}{pixels}"
         listed, name = self.label_file
         ours = labels and labels in (listed, listed[1:])
-        return f"{otherwise}, with labels of {name}" if ours else otherwise
+        return f"{otherwise}, with labels of {name}{pixels}" if ours else f"{otherwise}{pixels}"
 
     def contradiction(self, count: int, labels: tuple[str, ...]) -> str:
         """What files say of another number of classes, so that it is left out; else empty."""
@@ -245,4 +257,4 @@ def _scaled_by(op: Operator, data: Array) -> dict[str, Any]:
 def known_of(path: Path, ends: Ends, options: CompileOptions) -> KnownModel:
     """Reads the files."""
     own, notes, config = read_ultralytics(path), read_notes(path), read_config(path)
-    return KnownModel(path, ends, own, notes, config, options)
+    return KnownModel(path, ends, own, notes, config, options, *stated_picture(path))
