@@ -230,8 +230,8 @@ def _detector(model: KnownModel) -> Prepared | None:
             f"{head.classes} lines in {model.path.stem}.txt next to it",
         )
     stated = _PIXELS_IN.get(heads[0].name) if heads else None
-    known = model.config.head == heads[0].name if heads else False
-    if stated and not (known or model.options.head or model.picture):
+    is_theirs = bool(heads) and model.config.head == heads[0].name
+    if stated and not (is_theirs or model.options.head or model.picture):
         file, whose, otherwise = stated
         return _without_boxes(
             model,
