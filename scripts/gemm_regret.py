@@ -49,6 +49,7 @@ _CHOICES = ("table", "rule", "fixed")
 _FIXED_FOR = GemmShape(1024, 1024, 1024)  # blocks of a method that serves all products
 _FINALISTS = 4  # methods of each question that run on the whole product
 _STEPS = 2  # from the best method to its neighbors
+_AT_ONCE = 6  # products of a simulator's run
 
 
 def main() -> None:
@@ -121,49 +122,68 @@ class _Searches:
 
     def costs(self, product: MatrixProduct) -> Mapping[Method, MeasuredCost]:
         """The cost of each method tried on a product, of some of them composed from parts."""
-        if product not in self._costs:
-            fixed = (method.cut(product.shape) for method in fixed_methods(self.board, product))
-            self._ask(product, (*first_methods(self.board, product, False), *fixed))
-            for _ in range(_STEPS):
-                known = self._whole(product)
-                best = min(known, key=known.__getitem__)
-                self._ask(product, neighbors(self.board, product, best, False))
         return self._costs[product]
 
+    def search(self, products: Sequence[MatrixProduct]) -> None:
+        """Tries methods on the products that were not searched before."""
+        new = [p for p in products if p not in self._costs]
+        for at in range(0, len(new), _AT_ONCE):
+            some = new[at : at + _AT_ONCE]
+            self._ask({p: self._first(p) for p in some})
+            for _ in range(_STEPS):
+                self._ask({p: neighbors(self.board, p, self._best(p)[0], False) for p in some})
+
     def final_costs(
-        self, product: MatrixProduct, wanted: Iterable[Method]
-    ) -> Mapping[Method, float]:
-        """The cycles of the best methods and of those `wanted`, all of the same run."""
-        self.costs(product)
-        known, p = self._whole(product), product
-        best = sorted(known, key=known.__getitem__)[:_FINALISTS]
-        methods = list(dict.fromkeys((*wanted, *best)))
-        whole = Multiplication(p.shape, p.dtype, p.packed, p.threads)
-        costs = warm_costs(self._timer, whole, [(p.shape, how) for how in methods])
-        return {how: float(cost.cycles) for how, cost in zip(methods, costs, strict=True)}
+        self, wanted: Mapping[MatrixProduct, Iterable[Method]]
+    ) -> list[Mapping[Method, float]]:
+        """The cycles of the best methods of each product and of those `wanted`, all of the same
+        run."""
+        methods = [
+            list(dict.fromkeys((*some, *self._best(p)[:_FINALISTS]))) for p, some in wanted.items()
+        ]
+        asked = [
+            (
+                Multiplication(p.shape, p.dtype, p.packed, p.threads),
+                [(p.shape, how) for how in some],
+            )
+            for p, some in zip(wanted, methods, strict=True)
+        ]
+        return [
+            {how: float(cost.cycles) for how, cost in zip(some, costs, strict=True)}
+            for some, costs in zip(methods, warm_costs(self._timer, asked), strict=True)
+        ]
 
-    def _whole(self, product: MatrixProduct) -> dict[Method, float]:
-        costs = self._costs.get(product, {})
-        return {how: cost.low for how, cost in costs.items() if cost.spread == 0.0}
+    def _first(self, product: MatrixProduct) -> list[Method]:
+        fixed = (method.cut(product.shape) for method in fixed_methods(self.board, product))
+        return [*first_methods(self.board, product, False), *fixed]
 
-    def _ask(self, product: MatrixProduct, wanted: Iterable[Method]) -> None:
-        known = self._costs.get(product, {})
-        if new := [how for how in dict.fromkeys(wanted) if how not in known]:
-            self._measure(product, new)
+    def _best(self, product: MatrixProduct) -> list[Method]:
+        """The methods that ran on the whole product, the best ones first."""
+        costs = self._costs[product]
+        whole = [how for how, cost in costs.items() if cost.spread == 0.0]
+        return sorted(whole, key=lambda how: costs[how].low)
 
-    def _measure(self, product: MatrixProduct, methods: Sequence[Method]) -> None:
-        usual = default_method(self.board, product)
-        others = tuple(how for how in methods if how != usual)
+    def _ask(self, wanted: Mapping[MatrixProduct, Iterable[Method]]) -> None:
+        """Measures the methods that are not known."""
+        questions = []
+        for product, methods in wanted.items():
+            known, usual = self._costs.get(product, {}), default_method(self.board, product)
+            new = [how for how in dict.fromkeys(methods) if how not in known]
+            if new:
+                others = tuple(how for how in new if how != usual)
+                questions.append(Question(product, usual, others, 0.0))
 
-        def store(_: int, timed: TimedProduct | None) -> None:
+        def store(index: int, timed: TimedProduct | None) -> None:
             assert timed is not None
-            costs = zip((usual, *others), (timed.default, *timed.methods), strict=True)
+            question = questions[index]
+            product, methods = question.product, (question.default, *question.methods)
+            costs = zip(methods, (timed.default, *timed.methods), strict=True)
             rows = [self._row(product, how, cost, timed.default) for how, cost in costs]
             self._history.add(rows)
             for row in rows:
                 self._keep(product, row.method, _cost_of(row))
 
-        self._measurer.measure([Question(product, usual, others, 0.0)], store)
+        self._measurer.measure(questions, store)
 
     def _keep(self, product: MatrixProduct, method: Method, cost: MeasuredCost) -> None:
         costs = self._costs.setdefault(product, {})
@@ -207,18 +227,22 @@ def fixed_methods(board: BoardProfile, product: MatrixProduct) -> Iterator[Metho
 
 def _regrets(searches: _Searches, products: Sequence[MatrixProduct]) -> list[dict[str, float]]:
     """The regrets of each product by name of the choice."""
+    searches.search(products)
     fixed = _best_fixed(searches, products)
     board, table, found = searches.board, table_of(searches.board), []
-    for p in products:
-        answer = table.choose(board, p.shape, p.dtype, p.threads, p.packed)
-        chosen = (answer.method.cut(p.shape), default_method(board, p), fixed.cut(p.shape))
-        costs = searches.final_costs(p, chosen)
-        best = min(costs.values())
-        methods = dict(zip(_CHOICES, chosen, strict=True))
-        found.append({name: costs[how] / best - 1.0 for name, how in methods.items()})
-        s = p.shape
-        texts = (f"{name} {regret:.3f}" for name, regret in found[-1].items())
-        print(board.name, f"{s.m},{s.k},{s.n}", answer.rule, *texts, flush=True)
+    for at in range(0, len(products), _AT_ONCE):
+        some = products[at : at + _AT_ONCE]
+        answers = [table.choose(board, p.shape, p.dtype, p.threads, p.packed) for p in some]
+        chosen = {
+            p: (answer.method.cut(p.shape), default_method(board, p), fixed.cut(p.shape))
+            for p, answer in zip(some, answers, strict=True)
+        }
+        for p, answer, costs in zip(some, answers, searches.final_costs(chosen), strict=True):
+            best, methods = min(costs.values()), dict(zip(_CHOICES, chosen[p], strict=True))
+            found.append({name: costs[how] / best - 1.0 for name, how in methods.items()})
+            s = p.shape
+            texts = (f"{name} {regret:.3f}" for name, regret in found[-1].items())
+            print(board.name, f"{s.m},{s.k},{s.n}", answer.rule, *texts, flush=True)
     return found
 
 

@@ -3,6 +3,7 @@ and for each path of the outlier split."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,16 +29,19 @@ _MOST_METHODS = 100  # per run
 
 # The first rows and columns of a product's matrices, and how to multiply them.
 Part = tuple[GemmShape, Method]
+PartsAsked = tuple["Multiplication", Sequence[Part]]
 
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One product: its dimensions, the type of A, and the operand that is packed ahead."""
+    """One product: its dimensions, the type of A, and the operand that is packed ahead.
+    `warm_ups`: runs of each method before it is timed, None: as many as caches need."""
 
     shape: GemmShape
     dtype: str = "f32"
     packed: Packed = "none"
     threads: int = 1
+    warm_ups: int | None = None
 
 
 class ProductTimer:
@@ -55,42 +59,71 @@ class ProductTimer:
         """The cost of each method with warm caches and predictors. InputError if a run fails."""
         return product_costs(self._calls, product, methods)
 
-    def part_costs(
-        self, product: Multiplication, parts: Sequence[Part]
-    ) -> tuple[SimulatedCost, ...]:
-        """Likewise, of parts of a product."""
-        return _costs(self._calls, product, parts)
+    def part_costs(self, asked: Sequence[PartsAsked]) -> list[tuple[SimulatedCost, ...]]:
+        """Likewise, of parts of each product."""
+        return _costs(self._calls, asked)
 
 
 def product_costs(
     calls: RunnerCalls, product: Multiplication, methods: Sequence[Method]
 ) -> tuple[SimulatedCost, ...]:
     """The cost of each method with warm caches and predictors. InputError if a run fails."""
-    return _costs(calls, product, [(product.shape, how) for how in methods])
+    return _costs(calls, [(product, [(product.shape, how) for how in methods])])[0]
 
 
-def _costs(
-    calls: RunnerCalls, product: Multiplication, parts: Sequence[Part]
-) -> tuple[SimulatedCost, ...]:
-    shape = product.shape
-    sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
-    numbers = (*sizes, _SIDES[product.packed], product.threads)
+def _costs(calls: RunnerCalls, asked: Sequence[PartsAsked]) -> list[tuple[SimulatedCost, ...]]:
+    """Each run has products of one kind, and the parts of a product are in one if they fit."""
     found: list[SimulatedCost] = []
-    for at in range(0, len(parts), _MOST_METHODS):
-        some = parts[at : at + _MOST_METHODS]
-        words = _runner_words(shape, some)
-        costs, _ = calls.run(RunnerCommand("product", (*numbers, *words), len(some), "products"))
+    for run in _runs_of(asked):
+        product, _ = run[0]
+        shape = product.shape
+        sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
+        words = (*sizes, _SIDES[product.packed], product.threads, *_runner_words(run))
+        count = sum(len(parts) for _, parts in run)
+        costs, _ = calls.run(RunnerCommand("product", words, count, "products"))
         found += costs
-    return tuple(found)
+    rest = iter(found)
+    return [tuple(itertools.islice(rest, len(parts))) for _, parts in asked]
 
 
-def _runner_words(whole: GemmShape, parts: Sequence[Part]) -> Iterator[str]:
-    """Methods, each after the part that it computes where that changes."""
-    for shape, how in parts:
-        if shape != whole:
-            yield f"@{shape.m},{shape.n},{shape.k}"
-            whole = shape
-        yield method_text(how)
+def _runs_of(asked: Sequence[PartsAsked]) -> Iterator[list[PartsAsked]]:
+    run: list[PartsAsked] = []
+    for product, parts in asked:
+        for at in range(0, len(parts), _MOST_METHODS):
+            some = parts[at : at + _MOST_METHODS]
+            count = sum(len(others) for _, others in run)
+            if run and (count + len(some) > _MOST_METHODS or _kind(run[0][0]) != _kind(product)):
+                yield run
+                run = []
+            run.append((product, some))
+    if run:
+        yield run
+
+
+def _kind(product: Multiplication) -> tuple[object, ...]:
+    return product.dtype, product.packed, product.threads, product.warm_ups is None
+
+
+def _runner_words(run: Sequence[PartsAsked]) -> Iterator[str]:
+    """Methods, each after the product or the part that it computes where that changes."""
+    whole = last = run[0][0].shape
+    warm_ups = None
+    for product, parts in run:
+        if product.warm_ups != warm_ups:
+            warm_ups = product.warm_ups
+            yield f"*{warm_ups}"
+        if product.shape != whole:
+            whole = last = product.shape
+            yield f"={_sizes(whole)}"
+        for shape, how in parts:
+            if shape != last:
+                last = shape
+                yield f"@{_sizes(shape)}"
+            yield method_text(how)
+
+
+def _sizes(shape: GemmShape) -> str:
+    return f"{shape.m},{shape.n},{shape.k}"
 
 
 def method_text(how: Method) -> str:

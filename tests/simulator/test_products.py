@@ -44,14 +44,30 @@ def test_each_method_is_a_region_of_one_run(emulate, tmp_path):
     assert said.endswith(" 1 48 32 64 1 2 48,64,32,4,8,0,0,0 48,64,32,1,4,0,0,0")
 
 
-def test_parts_of_a_product_keep_its_matrices(emulate, tmp_path):
-    emulate(3, f'echo "$@" >> {tmp_path}/said')
+def test_products_of_one_kind_share_a_run_and_parts_keep_the_matrices(emulate, tmp_path):
+    emulate(5, f'echo "$@" >> {tmp_path}/said')
     timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
-    part = GemmShape(8, 64, 16)
-    timer.part_costs(Multiplication(_SHAPE), ((_SHAPE, _GOOD), (part, _GOOD), (part, _NARROW)))
+    part, other = GemmShape(8, 64, 16), GemmShape(4, 32, 12)
+    parts = ((_SHAPE, _GOOD), (part, _GOOD), (part, _NARROW))
+    asked = [
+        (Multiplication(_SHAPE), parts),
+        (Multiplication(other), ((other, _GOOD), (part, _GOOD))),
+    ]
+    assert [len(costs) for costs in timer.part_costs(asked)] == [3, 2]
     (said,) = (tmp_path / "said").read_text().splitlines()
     good, narrow = "48,64,32,4,8,0,0,0", "48,64,32,1,4,0,0,0"
-    assert said.endswith(f" 0 48 32 64 -1 1 {good} @8,16,64 {good} {narrow}")
+    assert said.endswith(
+        f" 0 48 32 64 -1 1 {good} @8,16,64 {good} {narrow} =4,12,32 {good} @8,16,64 {good}"
+    )
+
+
+def test_products_of_other_kinds_have_runs_of_their_own(emulate, tmp_path):
+    emulate(1, f'echo "$@" >> {tmp_path}/said')
+    timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
+    kinds = (Multiplication(_SHAPE), Multiplication(_SHAPE, "s8"))
+    asked = [(each, ((_SHAPE, _GOOD),)) for each in kinds]
+    assert [len(costs) for costs in timer.part_costs(asked)] == [1, 1]
+    assert len((tmp_path / "said").read_text().splitlines()) == 2
 
 
 def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
@@ -75,7 +91,7 @@ def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
         again = timer.costs(product, (_NARROW, _GOOD))
         assert 0 < good.cycles < narrow.cycles
         assert abs(again[1].cycles - good.cycles) <= good.cycles / 20
-        (part,) = timer.part_costs(product, ((GemmShape(24, 64, 32), _GOOD),))
+        ((part,),) = timer.part_costs([(product, ((GemmShape(24, 64, 32), _GOOD),))])
         assert good.cycles * 0.4 < part.cycles < good.cycles * 0.6
 
 

@@ -35,7 +35,7 @@ class EstimatingMeasurer:
             wanted = Multiplication(product.shape, product.dtype, product.packed, product.threads)
             methods = list(dict.fromkeys((question.default, *question.methods)))
             parts = [(product.shape, how) for how in methods]
-            costs = dict(zip(methods, warm_costs(self._timer, wanted, parts), strict=True))
+            costs = dict(zip(methods, warm_costs(self._timer, [(wanted, parts)])[0], strict=True))
             seconds = {
                 how: self._target.milliseconds(cost.cycles) / 1e3 for how, cost in costs.items()
             }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
-from edgekit.host.compiler.costs.methods.tile_cost import tile_cost
+from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile, tile_cost
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
@@ -23,12 +23,14 @@ def default_method(board: BoardProfile, product: MatrixProduct) -> Method:
     return analytic_method(board, p.shape, p.dtype, p.threads, p.packed).cut(p.shape)
 
 
-def first_methods(board: BoardProfile, product: MatrixProduct, counted: bool) -> list[Method]:
+def first_methods(
+    board: BoardProfile, product: MatrixProduct, counted: bool, few: bool = False
+) -> list[Method]:
     """The default method, then each register tile with its own blocks, packing B or not. If B was
     packed ahead and A is at least half of L2, also with packed blocks of A.
 
     All pack B if the default does when instructions are `counted`: packing saves cache misses,
-    which a count does not show.
+    which a count does not show. Of a `few`, each tile packs as the rule does with it.
     """
     p = product
     found = [default_method(board, p)]
@@ -37,9 +39,11 @@ def first_methods(board: BoardProfile, product: MatrixProduct, counted: bool) ->
         if counted:
             made = replace(made, pack_b=found[0].pack_b)
         found.append(made.cut(p.shape))
-        if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
+        if p.dtype != "f32" or counted or few:
+            continue
+        if p.packed != "b" and 1 not in (mr, nr):
             found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))
-        if p.dtype == "f32" and p.packed == "b" and not counted and _is_large(board, product):
+        if p.packed == "b" and _is_large(board, product):
             found.append(_a_near(board, made).cut(p.shape))
     return list(dict.fromkeys(found))
 
@@ -63,8 +67,8 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
 
 
 def _candidate_tiles(board: BoardProfile, product: MatrixProduct) -> Iterator[tuple[int, int]]:
-    """The tiles worth trying, normal and transposed. Only the smallest with a given
-    number of panels, because panels have equal width anyway."""
+    """The tiles worth trying: normal and transposed ones, and that of cores in order. Only the
+    smallest with a given number of panels, because panels have equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
     heights = board.isa.columns.of(product.dtype)
     found = set()
@@ -74,6 +78,9 @@ def _candidate_tiles(board: BoardProfile, product: MatrixProduct) -> Iterator[tu
         if m > 1 and (nv == 1 or (nv - 1) * vl < m) and min(height, n) % vl:
             found.add((nv * vl, min(height, n)))
     p = product
+    own = in_order_tile(board, p.dtype)
+    if own and p.packed != "a" and n > 1 and m > 1:
+        found.add(own)
     costs = sorted((tile_cost(board, *each, p.shape, p.dtype, p.packed), each) for each in found)
     return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * costs[0][0])
 
@@ -88,13 +95,21 @@ def neighbors(
     if counted:
         return []
     caches, size = caches_of(board), BYTES[product.dtype]
-    found = [_whole_depth(best, product, caches), *_other_blocks(best)]
+    found = []
+    if not _is_in_l1(product, caches):
+        found += [_whole_depth(best, product, caches), *_other_blocks(best)]
     found += _other_packing(best, product)
     if product.threads > 1:
         found.append(replace(best, split="n" if best.split == "m" else "m"))
     cut = (method.cut(product.shape) for method in found)
     kept = [m for m in cut if m != best and _fits_caches(m, caches, size, product.shape.k)]
     return list(dict.fromkeys(kept))
+
+
+def _is_in_l1(product: MatrixProduct, caches: Caches) -> bool:
+    """True if L1 holds the operands, so that blocks do not matter."""
+    m, k, n = product.shape.m, product.shape.k, product.shape.n
+    return (m * k + k * n) * BYTES[product.dtype] <= caches.l1
 
 
 def _whole_depth(best: Method, product: MatrixProduct, caches: Caches) -> Method:

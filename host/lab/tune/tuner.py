@@ -23,7 +23,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
 _BATCH_SECONDS = 8.0  # per request to the board
-_BATCH_OPERATIONS = 5e8  # likewise, under an emulator
+_BATCH_OPERATIONS = {"instructions": 5e8, "cycles": 2e7}  # likewise, under an emulator
 _SAME = 1.01  # times the best: considered equal, so that noise does not steer the search
 _MOST_METHODS = 40  # per product
 _CONFIRMED = 3  # methods that are measured again at the end, to rule out luck
@@ -174,7 +174,8 @@ class Tuner:
         if product in self._plan.given:
             wanted = [default_method(profile, product), self._plan.given[product]]
         elif step == 0:
-            wanted = first_methods(profile, product, self._counting)
+            few = self._measurer.unit == "cycles"
+            wanted = first_methods(profile, product, self._counting, few)
         else:
             wanted = neighbors(profile, product, _search_center(known), self._counting)
         return self._question_new(product, wanted)
@@ -226,7 +227,7 @@ class Tuner:
     ) -> bool:
         """Asks the board batch by batch; returns False if the budget runs out first."""
         done = 0
-        for batch in _split_batches(questions, self._measurer.unit != "seconds"):
+        for batch in _split_batches(questions, self._measurer.unit):
             if self._measured and self._clock() >= self._end:
                 return False  # but always measure something, so that repeated runs make progress
 
@@ -317,14 +318,14 @@ class Tuner:
         return TuningOutcome(best, self._measured, self._before, finished, refused)
 
 
-def _split_batches(questions: Sequence[Question], emulated: bool) -> Iterator[list[Question]]:
+def _split_batches(questions: Sequence[Question], unit: str) -> Iterator[list[Question]]:
     """Splits questions into requests small enough to keep to the budget."""
     batch: list[Question] = []
-    cost, most = 0.0, _BATCH_OPERATIONS if emulated else _BATCH_SECONDS
+    cost, most = 0.0, _BATCH_OPERATIONS.get(unit, _BATCH_SECONDS)
     for question in questions:
         work = question.product.shape.operations * (len(question.methods) + 1)
         batch.append(question)
-        cost += work if emulated else question.seconds
+        cost += work if unit in _BATCH_OPERATIONS else question.seconds
         if cost >= most:
             yield batch
             batch, cost = [], 0.0

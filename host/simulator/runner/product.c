@@ -1,11 +1,12 @@
-/* Computes one matrix product with several methods, each once or twice to warm up and once timed:
+/* Computes matrix products with several methods, each once or twice to warm up and once timed:
  *
- *   runner product LIBRARY DTYPE M N K SIDE THREADS [@M,N,K] METHOD...
+ *   runner product LIBRARY DTYPE M N K SIDE THREADS [@M,N,K] METHOD... [=M,N,K [@M,N,K] METHOD...]
  *
  * LIBRARY: a board's kernels; DTYPE: ek_gemm_dtype; SIDE: the operand that is packed ahead, 0 for
  * A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A, B and C are
  * contiguous. Each method is a region between marks. Methods after @M,N,K compute a part of the
- * product, of the first rows and columns of the same matrices. */
+ * product, of the first rows and columns of the same matrices, those after =M,N,K another product;
+ * those after *N run N times to warm up. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,12 @@ static void *filled(int dtype, long count) {
     return made;
 }
 
+static long warm_ups_of(const ek_gemm_args *args) {
+    return (double)args->m * (double)args->n * (double)args->k < LARGE ? 2 : 1;
+}
+
 static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_method *how, int side,
-                        int threads, ek_pool *pool) {
+                        int threads, ek_pool *pool, long warm_ups) {
     void *packed = NULL;
     if (side >= 0) {
         long extent = side ? args.n : args.m, row = side ? args.b_row : args.a_row;
@@ -76,8 +81,7 @@ static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_met
     }
     void *scratch = block(f->scratch_bytes(&args, how, threads));
     mark(MARK_WARM_BEGIN);
-    f->run(&args, how, scratch, pool);
-    if ((double)args.m * (double)args.n * (double)args.k < LARGE)
+    for (long i = 0; i < warm_ups; i++)
         f->run(&args, how, scratch, pool);
     mark(MARK_WARM_END);
     mark(MARK_BEGIN);
@@ -87,14 +91,27 @@ static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_met
     free(packed);
 }
 
-/* Strides stay those of the whole matrices. */
-static void set_part(ek_gemm_args *args, const char *text) {
+/* From M,N,K after any character. Strides stay those of the matrices. */
+static void set_sizes(ek_gemm_args *args, const char *text) {
     const char *end;
     args->m = number_at(text + 1, &end);
     args->n = number_at(end + (*end == ','), &end);
     args->k = number_at(end + (*end == ','), &end);
     if (*end)
-        fail("expected @M,N,K, found", text);
+        fail("expected M,N,K after the first character, found", text);
+}
+
+static void make_matrices(ek_gemm_args *args) {
+    args->a = filled(args->dtype, args->m * args->k), args->a_row = args->k, args->a_col = 1;
+    args->b = filled(args->dtype, args->k * args->n), args->b_row = args->n, args->b_col = 1;
+    args->c = block((size_t)(args->m * args->n) * sizeof(float));
+    args->c_row = args->n, args->c_col = 1;
+}
+
+static void free_matrices(const ek_gemm_args *args) {
+    free((void *)args->a);
+    free((void *)args->b);
+    free(args->c);
 }
 
 int time_products(int argc, char **argv) {
@@ -106,18 +123,22 @@ int time_products(int argc, char **argv) {
     args.m = number_at(argv[3], NULL), args.n = number_at(argv[4], NULL);
     args.k = number_at(argv[5], NULL);
     int side = (int)number_at(argv[6], NULL), threads = (int)number_at(argv[7], NULL);
-    args.a = filled(args.dtype, args.m * args.k), args.a_row = args.k, args.a_col = 1;
-    args.b = filled(args.dtype, args.k * args.n), args.b_row = args.n, args.b_col = 1;
-    args.c = block((size_t)(args.m * args.n) * sizeof(float)), args.c_row = args.n, args.c_col = 1;
+    make_matrices(&args);
     args.epilogue.low_f32 = -INFINITY, args.epilogue.high_f32 = INFINITY;
     ek_pool *pool = pool_of(lib, threads);
+    long warm_ups = -1; /* by the size of the product */
     for (int i = FIRST_METHOD; i < argc; i++) {
-        if (argv[i][0] == '@') {
-            set_part(&args, argv[i]);
-            continue;
+        if (argv[i][0] == '=')
+            free_matrices(&args), set_sizes(&args, argv[i]), make_matrices(&args);
+        else if (argv[i][0] == '@')
+            set_sizes(&args, argv[i]);
+        else if (argv[i][0] == '*')
+            warm_ups = number_at(argv[i] + 1, NULL);
+        else {
+            ek_gemm_method how = method_of(argv[i]);
+            long runs = warm_ups < 0 ? warm_ups_of(&args) : warm_ups;
+            time_method(&f, args, &how, side, threads, pool, runs);
         }
-        ek_gemm_method how = method_of(argv[i]);
-        time_method(&f, args, &how, side, threads, pool);
     }
     return 0;
 }

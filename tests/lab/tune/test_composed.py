@@ -17,7 +17,7 @@ from edgekit.host.lab.tune.composed import ComposedMeasurer
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import Question, TimedProduct
-from edgekit.host.simulator.products import Multiplication, Part
+from edgekit.host.simulator.products import PartsAsked
 from edgekit.host.simulator.run import SimulatedCost
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
@@ -34,11 +34,9 @@ class _Timer:
         self.gain = gain
         self.asked: list[GemmShape] = []
 
-    def part_costs(
-        self, product: Multiplication, parts: Sequence[Part]
-    ) -> tuple[SimulatedCost, ...]:
-        self.asked += [shape for shape, _ in parts]
-        return tuple(SimulatedCost(self._cycles(*part), 1, {}) for part in parts)
+    def part_costs(self, asked: Sequence[PartsAsked]) -> list[list[SimulatedCost]]:
+        self.asked += [shape for _, parts in asked for shape, _ in parts]
+        return [[SimulatedCost(self._cycles(*p), 1, {}) for p in parts] for _, parts in asked]
 
     def _cycles(self, shape: GemmShape, how: Method) -> int:
         gain = self.gain if (how.mr, how.nr) == (8, 12) else 1
@@ -86,17 +84,29 @@ def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
         assert (timed.methods[0].spread == 0.0) == (gain == 2)
 
 
+@pytest.mark.parametrize(("gain", "runs"), [(2, 3 + 4), (1, 3)])
+def test_methods_of_a_small_product_run_again_only_if_one_seems_better(
+    gain: int, runs: int
+) -> None:
+    shape = GemmShape(8, 16, 12)
+    default, other = (Method(8, 16, 12, False, False, *tile) for tile in ((5, 16), (8, 12)))
+    asked = Question(MatrixProduct(shape), default, (other,), 1.0)
+    answers: dict[int, TimedProduct | None] = {}
+    timer = _Timer(gain)
+    ComposedMeasurer(timer, _BOARD.isa.vl).measure([asked, asked], answers.__setitem__)
+    timed = answers[1]
+    assert timed and timed.methods[0].low == timed.default.low // gain
+    assert timer.asked == [shape] * 2 * runs
+
+
 class _Learning(_Timer):
     """A core on which each part takes half as long again until any other has run."""
 
-    def part_costs(
-        self, product: Multiplication, parts: Sequence[Part]
-    ) -> tuple[SimulatedCost, ...]:
-        costs = super().part_costs(product, parts)
-        return tuple(
-            replace(cost, cycles=cost.cycles * 3 // 2) if i == 0 else cost
-            for i, cost in enumerate(costs)
-        )
+    def part_costs(self, asked: Sequence[PartsAsked]) -> list[list[SimulatedCost]]:
+        return [
+            [replace(first, cycles=first.cycles * 3 // 2), *others]
+            for first, *others in super().part_costs(asked)
+        ]
 
 
 @pytest.mark.parametrize("rows", [16, 1600, 6400])
