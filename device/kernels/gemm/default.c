@@ -8,9 +8,10 @@
  * no limit; EK_F32_COPIES: whether copied float panels beat strided rows; EK_F32_PACK_ROWS: row
  * tiles from which a B beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed
  * in strips if A has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are then
- * one line wide; EK_F32_IN_ORDER: whether that of f32_in_order.h is a candidate; EK_F32_COSTS and
- * EK_I8_COSTS: {...}, ... for normal and transposed tiles and, if there are any, for those of AMX
- * or of cores in order; RULE_*: the constants of the host's compiler/costs/methods/rule.py. */
+ * one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's is a candidate; EK_F32_COSTS,
+ * EK_I8_COSTS:
+ * {...}, ... for normal and transposed tiles and any of AMX or of cores in order; RULE_*: rule.py.
+ */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -31,18 +32,17 @@ static int64_t parts(int64_t extent, int64_t part) {
 static int64_t round_up(int64_t value, int64_t step) {
     return parts(value, step) * step;
 }
-static int64_t limited(long size) {
-    return size < 1 ? 1 : size < RULE_LARGEST ? size : RULE_LARGEST;
-}
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
+static int64_t limited(long size) {
+    return most(least(size, RULE_LARGEST), 1);
+}
 
-/* The extent, or if it exceeds the limit, the size of its equal parts, as few as the limit
- * allows. */
+/* The extent, or the size of its equal parts, as few as the limit allows. */
 static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
     int64_t most = limit / step * step, count = parts(extent, most < step ? step : most);
     return count == 1 ? extent : round_up(parts(extent, count), step);
@@ -61,12 +61,6 @@ typedef struct {
     int64_t m, n, k;
     int f32, a_packed, b_packed;
 } product;
-
-/* Number of in-place rows read by a tile that share one L1 set, beyond its associativity. */
-static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
-    int64_t apart = least(distance & -distance, RULE_PAGE);
-    return most(parts(least(mr, m) * apart, RULE_PAGE) - RULE_WAYS, 0) * m;
-}
 
 /* Products saved if a panel's last vector holds a single column: one product serves all rows. */
 static int64_t one_column_savings(shape s, int64_t m, int64_t n) {
@@ -125,8 +119,9 @@ static int64_t cost_of_a(const costs *of, shape s, product p) {
     if (!LONG)
         return 0;
     int64_t pointers = !p.f32 && least(s.mr, p.m) > RULE_POINTED ? p.m : 0;
-    int64_t slow = sharing_sets(s.mr, p.m, (p.f32 ? 4 : 1) * p.k) + pointers;
-    return 4 * slow * parts(p.n, s.nr);
+    int64_t distance = (p.f32 ? 4 : 1) * p.k, apart = least(distance & -distance, RULE_PAGE);
+    int64_t sharing_a_set = most(parts(least(s.mr, p.m) * apart, RULE_PAGE) - RULE_WAYS, 0) * p.m;
+    return 4 * (sharing_a_set + pointers) * parts(p.n, s.nr);
 }
 
 /* The tile of rows in place by packed panels that a core in order has its own code for. */
@@ -204,18 +199,16 @@ static int64_t tile_cost(shape s, product p) {
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }
 
-/* 1: threads share columns. For normal tiles whose panels the threads pack, columns are preferred
- * unless splitting rows cuts the busiest thread's work below 3/4; otherwise rows are preferred
- * unless splitting columns does. */
+/* 1: threads share columns: those of normal tiles whose panels they pack, unless splitting rows
+ * cuts the busiest thread's work below 3/4; otherwise they share rows, unless splitting columns
+ * does. */
 static int split_of(shape s, product p, int threads) {
     if (threads < 2)
         return 0;
     int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
     int packs = p.f32 ? copies_panels(s, p) : !(EK_I8_VECTORS && p.b_packed);
-    if (is_transposed(s) || !packs)
-        return 4 * by_panels < 3 * by_rows;
-    return 4 * by_rows >= 3 * by_panels;
+    return is_transposed(s) || !packs ? 4 * by_panels < 3 * by_rows : 4 * by_rows >= 3 * by_panels;
 }
 
 /* Cost of the busiest thread. */
@@ -241,10 +234,16 @@ static int is_far(product p) {
     return EK_F32_FAR_BYTES && 4 * p.k * p.n >= EK_F32_FAR_BYTES;
 }
 
+/* Whether a B from beyond the last cache is read in place, for so few rows. */
+static int reads_far_rows(product p) {
+    int wide = p.n >= (int64_t)(sizeof f32_tiles / sizeof *f32_tiles) * EK_VECTOR_LANES;
+    return EK_VECTOR_LANES == RULE_STRIP_LANES && p.m < EK_F32_STRIP_ROWS && wide && is_far(p);
+}
+
 /* Whether several row tiles read several panels of floats of a B larger than half of L1. */
 static int shares_rows(shape s, product p) {
-    int several = p.m > s.mr && p.n > s.nr && !is_transposed(s);
-    return EK_F32_PACK_ROWS && p.f32 && several && 4 * p.k * p.n > EK_L1_BYTES / 2;
+    int several = p.m > s.mr && p.n > s.nr && !is_transposed(s) && 8 * p.k * p.n > EK_L1_BYTES;
+    return EK_F32_PACK_ROWS && p.f32 && several && !reads_far_rows(p);
 }
 
 /* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
@@ -259,8 +258,8 @@ static int is_crowded(shape s, product p) {
     return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p);
 }
 
-/* Whether B is packed in strips, since panels in place come from beyond the last cache, or share
- * sets and come from beyond L2. */
+/* Whether B is packed in strips: it is beyond the last cache, or its panels beyond L2 share sets.
+ */
 static int packs_strips_of_floats(shape s, product p, int threads) {
     if (!p.f32 || p.b_packed || threads > 1)
         return 0;
@@ -281,6 +280,8 @@ static int may_be_in_order(product p, int threads) {
 }
 
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
+    if (p.f32 && !p.b_packed && reads_far_rows(p))
+        return shape_of(tiles, count, count - 1);
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
     int64_t columns = near ? RULE_TRANSPOSED_FLOATS : RULE_TRANSPOSED_COLUMNS;
@@ -292,12 +293,11 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
             best = other;
     }
     const shape own = {RULE_IN_ORDER_ROWS, 2 * EK_VECTOR_LANES};
-    if (has_own && (shared_cost(own, p, threads) < shared_cost(best, p, threads) ||
-                    packs_strips_of_floats(best, p, threads)))
+    int strips = packs_strips_of_floats(best, p, threads);
+    if (has_own && (strips || shared_cost(own, p, threads) < shared_cost(best, p, threads)))
         return own;
-    for (size_t i = 0; EK_F32_LINE_TILE && i < count * (transposed ? 2 : 1); i++)
-        if (shape_of(tiles, count, i).nr == RULE_LINE / 4 &&
-            packs_strips_of_floats(best, p, threads))
+    for (size_t i = 0; EK_F32_LINE_TILE && strips && i < count * (transposed ? 2 : 1); i++)
+        if (shape_of(tiles, count, i).nr == RULE_LINE / 4)
             return shape_of(tiles, count, i);
     return best;
 }
@@ -318,7 +318,7 @@ static int packs_floats(shape s, product p) {
 static int64_t depth_of_rows(product p) {
     const int64_t half = EK_L1_BYTES / 2 / (8 * EK_VECTOR_LANES);
     int whole = p.m >= RULE_IN_ORDER_WHOLE && p.k <= half && is_far(p);
-    if (p.k <= 2 * RULE_ROWS_DEPTH || 16 * p.k * p.n > (int64_t)EK_L2_BYTES * 3)
+    if (p.k <= 2 * RULE_ROWS_DEPTH || 32 * p.k * p.n > (int64_t)EK_L2_BYTES * 5)
         return p.k > 2 * RULE_ROWS_DEPTH && whole ? half : 0;
     return least(half, (int64_t)EK_L2_BYTES * 3 / 8 / (4 * p.n));
 }
@@ -383,7 +383,7 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
     int a_packed = (dtype & EK_GEMM_A_PACKED) != 0, b_packed = (dtype & EK_GEMM_B_PACKED) != 0;
     int f32 = (dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED)) == EK_GEMM_F32;
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
-    size_t count = f32 ? sizeof f32_tiles / sizeof *tiles : sizeof i8_tiles / sizeof *tiles;
+    size_t count = (f32 ? sizeof f32_tiles : sizeof i8_tiles) / sizeof *tiles;
     int64_t rows = limited(m), columns = limited(n), depth = limited(k);
     ek_gemm_method unblocked = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1 && (f32 || !b_packed)) {

@@ -18,11 +18,11 @@ from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods import rule
-from edgekit.host.compiler.costs.methods.gemm import strip_rows
 from edgekit.host.compiler.costs.methods.tile_cost import (
     far_bytes,
     in_order_tile,
     kinds_of,
+    strip_rows,
     tile_costs_of,
 )
 from edgekit.host.compiler.toolchain.nna_units import nna_units

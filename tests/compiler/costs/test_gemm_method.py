@@ -220,6 +220,10 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
         ("rk3566", GemmShape(48, 480, 64), 480, True),  # which fill up to half of L1
         ("rpi3", GemmShape(48, 1200, 64), 400, True),
         ("rpi3", GemmShape(16, 432, 144), 224, True),  # L2 holds B and panels of half of it
+        ("rpi3", GemmShape(16, 432, 196), 112, True),  # but not both beside rows of A and C
+        ("rpi3", GemmShape(3, 300, 700), 112, True),  # a B beyond L2 is packed for any rows
+        ("rpi4", GemmShape(4, 256, 1100), 256, False),  # or read in place where that is faster
+        ("rpi4", GemmShape(8, 256, 1100), 256, True),
         ("rpi3", GemmShape(49, 512, 512), 512, True),  # also beyond L2, for many rows
         ("rpi3", GemmShape(12, 512, 512), 128, True),  # but short strips for few
         ("rk3566", GemmShape(14, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets

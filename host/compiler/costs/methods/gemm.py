@@ -39,9 +39,11 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     is_far,
     may_be_transposed,
     parts,
+    reads_far_rows,
     reads_rows,
     round_up,
     shares_rows,
+    strip_rows,
     tile_cost,
 )
 from edgekit.kb.features import GemmShape, Packed
@@ -51,8 +53,6 @@ from edgekit.kb.targets.isa import BYTES
 Split = Literal["m", "n"]
 
 _LINE_COLUMNS = LINE // BYTES["f32"]
-# Rows from which strips pay, always where lanes are few; and with the tile of cores in order.
-_STRIP_LANES, _STRIP_ROWS, _OWN_STRIP_ROWS = 4, 8, 6
 
 
 @dataclass(frozen=True, order=True)
@@ -150,9 +150,10 @@ def analytic_method(
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
        it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
        beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
-       panels, A has 8 rows (6 with an `in_order_tile`, 1 with `packs_all` and four lanes), and
+       panels, A has 8 rows (2 with an `in_order_tile`, 1 with `packs_all` and four lanes), and
        there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
-       are at most 320 deep. On a core with `pack_rows` whose panels in place had to be less than 64
+       are at most 320 deep. With four lanes, fewer rows read it in place, by the widest tile and
+       over all of k. On a core with `pack_rows` whose panels in place had to be less than 64
        deep, strips are half a page wide and at most 128 deep, and pay from the size of L2 on if
        several row tiles use them, except on cores with an `in_order_tile`. The tile of cores in
        order, which is then taken, always packs B: complete rows in panels of half of L1 if that
@@ -194,6 +195,8 @@ def _tile_of_least_cost(
         tiles = parts(shape.m, tile[0]) if by_rows else parts(shape.n, tile[1])
         return alone // tiles * parts(tiles, threads)
 
+    if dtype == "f32" and packed != "b" and reads_far_rows(board, shape):
+        return choices[len(board.isa.columns.of(dtype)) - 1]
     best = min(choices, key=cost)
     if board.in_order and _packs_strips_of_floats(board, best, shape, dtype, threads, packed):
         own = in_order_tile(board, dtype)
@@ -320,13 +323,6 @@ def _packs_strips_of_floats(
         board, *tile, shape
     )
     return near and not in_order_tile(board, dtype) and is_crowded(board, tile[1], shape)
-
-
-def strip_rows(board: BoardProfile) -> int:
-    """Rows of A from which strips of a B beyond the last cache are packed."""
-    all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= _STRIP_LANES
-    most = _STRIP_ROWS if in_order_tile(board, "f32") is None else _OWN_STRIP_ROWS
-    return 1 if all_pay else most
 
 
 def _select_split(

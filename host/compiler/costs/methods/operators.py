@@ -21,7 +21,7 @@ from edgekit.host.compiler.costs.methods.bands import (
 )
 from edgekit.host.compiler.costs.methods.depthwise import Walk, cost_of_rows
 from edgekit.host.compiler.costs.methods.gemm import Split
-from edgekit.host.compiler.costs.methods.tile_cost import VECTORS, cost_of_parts
+from edgekit.host.compiler.costs.methods.panel_cost import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
     has_winograd,
     tiles_of,

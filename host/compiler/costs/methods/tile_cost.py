@@ -15,6 +15,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     LEAST_DEPTH,
     LINE,
     LONG_VECTORS,
+    OWN_STRIP_ROWS,
     PAGE,
     PASS_DEPTH,
     POINTED,
@@ -25,6 +26,8 @@ from edgekit.host.compiler.costs.methods.rule import (
     ROWS_DEPTH,
     SMALL_K,
     SMALL_K_ROWS,
+    STRIP_LANES,
+    STRIP_ROWS,
     SUM_BYTES,
     TRANSPOSED_AT_ONCE,
     TRANSPOSED_COLUMNS,
@@ -35,10 +38,9 @@ from edgekit.host.compiler.costs.methods.rule import (
 )
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, caches_of, last_cache
-from edgekit.kb.targets.isa import BYTES, Tile, TileCosts, TileKind
+from edgekit.kb.targets.isa import BYTES, TileCosts, TileKind
 
 Kind = TileKind
-VECTORS = 32  # registers that these costs assume
 
 
 def tile_cost(
@@ -195,7 +197,8 @@ def shares_rows(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool
     core with `pack_rows`."""
     several = shape.m > mr and shape.n > nr and nr % board.isa.vl == 0
     large = shape.k * shape.n * BYTES["f32"] > board.l1d_bytes // 2
-    return several and large and (board.costs or board.isa.costs).pack_rows > 0
+    pays = (board.costs or board.isa.costs).pack_rows > 0
+    return several and large and pays and not reads_far_rows(board, shape)
 
 
 def is_crowded(board: BoardProfile, nr: int, shape: GemmShape) -> bool:
@@ -311,18 +314,33 @@ def is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
     return far > 0 and BYTES[dtype] * shape.n * shape.k >= far
 
 
+def strip_rows(board: BoardProfile) -> int:
+    """Rows of A from which strips of a B beyond the last cache are packed."""
+    all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= STRIP_LANES
+    most = STRIP_ROWS if in_order_tile(board, "f32") is None else OWN_STRIP_ROWS
+    return 1 if all_pay else most
+
+
+def reads_far_rows(board: BoardProfile, shape: GemmShape) -> bool:
+    """True if a B of floats beyond the last cache is read in place, for so few rows. The widest
+    tile then reads most of each row of B at once."""
+    widest = len(board.isa.columns.f32) * board.isa.vl
+    few = shape.m < strip_rows(board) and shape.n >= widest
+    return few and board.isa.vl == STRIP_LANES and is_far(board, shape, "f32")
+
+
 def depth_of_rows(board: BoardProfile, shape: GemmShape) -> int:
     """The k of panels if a core in order packs complete rows of B for k > 256; 0: it packs strips.
 
-    Panels fill up to half of L1: lower ones would read A and C more often. A B of up to 3/4 of L2
-    stays there beside panels of half its size. One beyond L2 must be shared by 48 rows, and packed
+    Panels fill up to half of L1: lower ones would read A and C more often. A B of up to 5/8 of L2
+    stays there beside panels of 3/8 of it. One beyond L2 must be shared by 48 rows, and packed
     in one pass.
     """
     bytes_of_b, l2 = shape.k * shape.n * BYTES["f32"], caches_of(board).l2
     half = board.l1d_bytes // 2 // (2 * board.isa.vl * BYTES["f32"])
     if shape.k <= 2 * ROWS_DEPTH:
         return 0
-    if 4 * bytes_of_b <= 3 * l2:
+    if 8 * bytes_of_b <= 5 * l2:
         return min(half, l2 * 3 // 8 // (shape.n * BYTES["f32"]))
     whole = shape.m >= IN_ORDER_WHOLE and shape.k <= half and is_far(board, shape, "f32")
     return half if whole else 0
@@ -355,41 +373,3 @@ def parts(extent: int, part: int) -> int:
 
 def round_up(value: int, step: int) -> int:
     return parts(value, step) * step
-
-
-def cost_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> float:
-    """The cost, per k, of all row tiles by all panels.
-
-    Remaining rows are computed in powers of two (`edge` in conv/panels.h).
-    """
-    step = _step_ahead if in_order else _step_behind_products
-    counts = {tile.mr: m // tile.mr} | {h: 1 for h in (8, 4, 2, 1) if m % tile.mr & h}
-    return sum(count * step(height, nv) for nv in panels for height, count in counts.items())
-
-
-def _step_behind_products(rows: int, vectors: int) -> float:
-    """The cost on an A76, where multiplications hide loads.
-
-    Fitted, in simulated time, to the choice between 8 x 8 and 6 x 12 for 144 products;
-    choosing by it takes 1.003 of the better tile's time. Scaled so that a 6 x 3 tile costs as much
-    as on other cores. Not used for A72 or A57, where cache effects of the walk dominate: costs that
-    gain 2% on separate products lose 5% on visual wake words there. If no registers are left for
-    rows besides the sums, tiles take 1.09 (8 x 12) to 1.22 (12 x 8) of the time of others on four
-    threads.
-    """
-    if rows * vectors + rows >= VECTORS:
-        return 1.45 * rows * vectors
-    return 1.1 * rows * vectors + 0.06 * rows + 0.39 * vectors + 1.1
-
-
-def _step_ahead(rows: int, vectors: int) -> float:
-    """The cost in kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h).
-
-    In simulated time on an A53, 0.75 cycles per product, 3.9 per vector of weights and 6.3
-    per tile, within 2.6% for 4 to 8 rows of 1 to 4 vectors; 3 or more per product if no registers
-    are left for the next operands. Multiplied by 22.5 / 31.4, so that a 6 x 3 tile costs as much as
-    on other cores.
-    """
-    if rows * vectors + rows + 2 * vectors > VECTORS + 1:
-        return 2.2 * rows * vectors
-    return 0.53 * rows * vectors + 2.8 * vectors + 4.5
