@@ -153,6 +153,8 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pack_rows: int = 0
     # Whether packing strips of a B of floats beyond the last cache pays for few rows of A, too
     packs_all: bool = True
+    # Most rows of A whose floats are packed if a B beyond L1 is in place
+    packed_rows: int = 0
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

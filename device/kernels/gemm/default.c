@@ -38,9 +38,6 @@ static int64_t least(int64_t a, int64_t b) {
 static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
-static int64_t limited(long size) {
-    return most(least(size, RULE_LARGEST), 1);
-}
 
 /* The extent, or the size of its equal parts, as few as the limit allows. */
 static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
@@ -294,7 +291,9 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     }
     const shape own = {RULE_IN_ORDER_ROWS, 2 * EK_VECTOR_LANES};
     int strips = packs_strips_of_floats(best, p, threads);
-    if (has_own && (strips || shared_cost(own, p, threads) < shared_cost(best, p, threads)))
+    int crowded = !p.b_packed && 8 * p.k * p.n > EK_L1_BYTES && is_crowded(best, p);
+    if (has_own &&
+        (strips || crowded || shared_cost(own, p, threads) < shared_cost(best, p, threads)))
         return own;
     for (size_t i = 0; EK_F32_LINE_TILE && strips && i < count * (transposed ? 2 : 1); i++)
         if (shape_of(tiles, count, i).nr == RULE_LINE / 4)
@@ -307,11 +306,15 @@ static int packs_floats(shape s, product p) {
     int64_t rows = parts(p.m, s.mr), bytes = 4 * p.k * p.n, many = EK_F32_PACK_ROWS;
     if (rows >= RULE_PACK_ROWS && bytes > EK_L2_BYTES)
         return 1;
-    if (!shares_rows(s, p))
-        return 0;
     if (is_crowded(s, p))
-        return rows >= many && bytes > EK_L1_BYTES;
-    return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
+        return shares_rows(s, p) && rows >= many && bytes > EK_L1_BYTES;
+    return shares_rows(s, p) && rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
+}
+
+/* Whether packing a few rows of floats pays, for a B beyond L1 in place. */
+static int packs_few_rows(shape s, product p) {
+    int wide = p.n >= RULE_IN_ORDER_COLUMNS && 4 * p.k * p.n > EK_L1_BYTES && !is_transposed(s);
+    return p.f32 && !p.a_packed && !p.b_packed && wide && p.m <= EK_F32_PACKED_ROWS;
 }
 
 /* The k of panels if cores in order pack complete rows of B; 0: they pack strips. */
@@ -368,15 +371,10 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     else if (strips || (own && !deep))
         most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
+    uint8_t pack_a = !packs && threads < 2 && packs_few_rows(s, p), pack_b = packs || copies;
     return (ek_gemm_method){
-        .mc = (int32_t)mc,
-        .kc = (int32_t)kc,
-        .nc = (int32_t)nc,
-        .mr = (int32_t)s.mr,
-        .nr = (int32_t)s.nr,
-        .pack_b = (uint8_t)(packs || copies),
-        .split = (uint8_t)split_of(s, p, threads),
-    };
+        (int32_t)mc,   (int32_t)kc, (int32_t)nc, (int32_t)s.mr,
+        (int32_t)s.nr, pack_a,      pack_b,      (uint8_t)split_of(s, p, threads)};
 }
 
 ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
@@ -384,7 +382,8 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
     int f32 = (dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED)) == EK_GEMM_F32;
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
     size_t count = (f32 ? sizeof f32_tiles : sizeof i8_tiles) / sizeof *tiles;
-    int64_t rows = limited(m), columns = limited(n), depth = limited(k);
+    int64_t rows = most(least(m, RULE_LARGEST), 1), columns = most(least(n, RULE_LARGEST), 1);
+    int64_t depth = most(least(k, RULE_LARGEST), 1);
     ek_gemm_method unblocked = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1 && (f32 || !b_packed)) {
         unblocked.mr = RULE_WIDE * EK_VECTOR_LANES;

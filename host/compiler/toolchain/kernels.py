@@ -216,6 +216,7 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         costs = (tile_costs_of(board, dtype, kind) for kind in kinds_of(board, dtype))
         return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in costs)
 
+    costs = board.costs or board.isa.costs
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
         ("EK_L2_BYTES", str(caches.l2)),
@@ -226,7 +227,8 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
         ("EK_F32_LANES", str(board.isa.row_registers)),
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
-        ("EK_F32_PACK_ROWS", str((board.costs or board.isa.costs).pack_rows)),
+        ("EK_F32_PACK_ROWS", str(costs.pack_rows)),
+        ("EK_F32_PACKED_ROWS", str(costs.packed_rows)),
         ("EK_F32_FAR_BYTES", str(far_bytes(board))),
         ("EK_F32_STRIP_ROWS", str(strip_rows(board))),
         ("EK_F32_LINE_TILE", str(int(board.in_order))),

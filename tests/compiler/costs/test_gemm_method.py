@@ -226,6 +226,7 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
         ("rpi4", GemmShape(8, 256, 1100), 256, True),
         ("rpi3", GemmShape(49, 512, 512), 512, True),  # also beyond L2, for many rows
         ("rpi3", GemmShape(12, 512, 512), 128, True),  # but short strips for few
+        ("rk3566", GemmShape(14, 128, 256), 128, True),  # rows share sets: panels of its own tile
         ("rk3566", GemmShape(14, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets
         ("jetson-nano", GemmShape(64, 256, 256), 256, True),  # 1 KiB apart: too few sets
         ("rpi4", GemmShape(64, 1000, 16), 1000, False),  # a single panel is contiguous
@@ -236,6 +237,12 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
 def test_floats_in_place_are_as_deep_as_l1_holds_their_lines(name, shape, depth, packs):
     found = analytic_method(load_board(name), shape)
     assert (found.kc, found.pack_b) == (depth, packs)
+
+
+def test_a_few_rows_are_packed_where_cores_read_them_slowly_beside_a_large_b():
+    cases = (("rk3566", 4, 384), ("rk3566", 5, 384), ("rk3566", 4, 20), ("rpi3", 4, 384))
+    made = [analytic_method(load_board(name), GemmShape(m, 128, n)) for name, m, n in cases]
+    assert [method.pack_a for method in made] == [True, False, False, False]
 
 
 def test_a_method_is_cut_to_a_product():

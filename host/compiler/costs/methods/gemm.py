@@ -133,7 +133,8 @@ def analytic_method(
        that is a multiple of the vector length, and none that uses AMX. Instead of these, for floats
        in an A in place and k >= 9, the `in_order_tile`: for n >= 32 if B was packed in advance, or
        with one thread if B is beyond the last cache; and with one thread for n >= 8 if C has 8
-       rows and 768 elements.
+       rows and 768 elements; for a B in place beyond half of L1 whose panels had to be less than 64
+       deep (or k), it is then taken at any cost.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
@@ -145,7 +146,8 @@ def analytic_method(
        the way is used immediately. On a core with AMX, one thread packs strips of a B larger than a
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
-    5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
+    5. A is read in place, except `packed_rows` of floats or fewer by one thread for n >= 32 and a B
+       beyond L1 in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
        is larger than L2; on cores with `pack_rows` also if twice that many use it and it is larger
        than L1, if six times that many use it and it is larger than half of L1, and if that many use
        it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
@@ -197,9 +199,11 @@ def _tile_of_least_cost(
 
     if dtype == "f32" and packed != "b" and reads_far_rows(board, shape):
         return choices[len(board.isa.columns.of(dtype)) - 1]
-    best = min(choices, key=cost)
+    best, own = min(choices, key=cost), in_order_tile(board, dtype)
+    large = 2 * shape.k * shape.n * BYTES["f32"] > board.l1d_bytes
+    if own and own in choices and packed != "b" and large and is_crowded(board, best[1], shape):
+        return own
     if board.in_order and _packs_strips_of_floats(board, best, shape, dtype, threads, packed):
-        own = in_order_tile(board, dtype)
         flat = (tile for tile in choices if tile[1] == _LINE_COLUMNS)
         return own if own in choices else next(flat, best)
     return best
@@ -287,7 +291,18 @@ def method_of_tile(
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
         nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
-    return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+    pack_a = not pack_b and threads == 1 and _packs_few_rows(board, nr, shape, dtype, packed)
+    return Method(mc, kc, nc, pack_a=pack_a, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def _packs_few_rows(
+    board: BoardProfile, nr: int, shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if packing a few rows of floats pays, for a B beyond L1 in place."""
+    in_place = dtype == "f32" and packed == "none" and nr % board.isa.vl == 0
+    large = shape.k * shape.n * BYTES["f32"] > caches_of(board).l1
+    few = shape.m <= (board.costs or board.isa.costs).packed_rows
+    return in_place and large and few and shape.n >= IN_ORDER_COLUMNS
 
 
 def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
