@@ -123,6 +123,8 @@ def _functions():
     yield unary(ops.ArgExtreme(1))
     yield unary(ops.ArgExtreme(2, True))
     yield unary(ops.TopK(3))
+    yield unary(ops.SoftmaxMean((0, 1.5, -2, 3, 4), 0.5), 3, 4, 5)
+    yield unary(ops.SoftmaxMean((0, 1, 2, 3, 4), keep_dims=False), 3, 4, 5)
     yield unary(ops.LayerNorm(2), 3, 4, 5)
     yield Case(ops.LayerNorm(1, 1e-3), (tensor((3, 4, 5)), floats(5), floats(1, 5)))
 

@@ -18,7 +18,7 @@ UNIT = 2.0**-11  # unit roundoff of f16
 HALF_FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "depthwise_windows", "pool", "binary", "unary",
     "mean", "softmax", "resize", "movement", "dense_f32", "transpose_conv", "matmul",
-    "viewed_matmul", "layer_norm", "recurrent",
+    "viewed_matmul", "layer_norm", "softmax_mean", "recurrent",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import SIGNED, UNSIGNED
 from edgekit.host.compiler.ir.types import Array, DType, Operator
+from tests.support import row_graphs
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 # Parameters for functions whose defaults hide a part of the formula.
@@ -357,15 +358,6 @@ def _stored(seen: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seen[axes.index(i)] for i in range(len(seen))) if axes else seen
 
 
-def layer_norm(rng: Rng, dtype: DType) -> Case:
-    axes = pick(rng, (1, 1, 2))
-    shape = [pick(rng, (1, 3, 7)), pick(rng, (1, 2, 5)), pick(rng, (1, 5, 16, 33, 64, 100, 300))]
-    row = shape[3 - axes :]
-    made = [(None, constant(v), tensor(row, dtype)) for v in rng.standard_normal((2, *row))]
-    terms = [choices[pick(rng, (0, 1, 1, 2))] for choices in made]
-    return Case(ops.LayerNorm(axes, 10.0 ** -pick(rng, (1, 3, 5))), (tensor(shape, dtype), *terms))
-
-
 def fake_quantize(rng: Rng, dtype: DType) -> Case:
     return Case(ops.FakeQuantize(), (tensor((3, pick(rng, (1, 5, 16, 33, 300))), dtype),))
 
@@ -396,5 +388,5 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "saturated": (saturated, (None,)),
     "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)),
     "viewed_matmul": (viewed_matmul, (DType.F32,)),
-    "layer_norm": (layer_norm, (DType.F32,)),
+    **row_graphs.FAMILIES,
 }

@@ -157,6 +157,18 @@ def softmax(call: OnnxExportCall, op: ops.Softmax) -> None:
     call.sink.put(call.out, call.step("Softmax", [name], axis=-1))
 
 
+@writes(ops.SoftmaxMean)
+def softmax_mean(call: OnnxExportCall, op: ops.SoftmaxMean) -> None:
+    x, sink = call.operand(0), call.sink
+    name = sink.get(x)
+    if op.beta != 1.0:
+        name = call.step("Mul", [name, call.number(op.beta, x)])
+    values = sink.constant(np.array(op.values, x.dtype.numpy))
+    weighted = call.step("Mul", [call.step("Softmax", [name], axis=-1), values])
+    axis = call.integers([len(x.shape) - 1])
+    sink.put(call.out, call.step("ReduceSum", [weighted, axis], keepdims=int(op.keep_dims)))
+
+
 @writes(ops.UnitLength)
 def unit_length(call: OnnxExportCall, op: ops.UnitLength) -> None:
     name = call.sink.get(call.operand(0))

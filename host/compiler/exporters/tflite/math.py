@@ -255,6 +255,17 @@ def softmax(call: TfliteExportCall, op: ops.Softmax) -> None:
     call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_quantized, Beta=op.beta)
 
 
+@writes(ops.SoftmaxMean)
+def softmax_mean(call: TfliteExportCall, op: ops.SoftmaxMean) -> None:
+    x = call.operand(0)
+    shares, weighted = call.like(x), call.like(x)
+    call.emit("SOFTMAX", [x], shares, "SoftmaxOptions", Beta=op.beta)
+    values = call.constant(np.array(op.values), x.dtype)
+    call.emit("MUL", [shares, values], weighted, "MulOptions")
+    axis = call.integers([len(x.shape) - 1])
+    call.emit("SUM", [weighted, axis], call.out, "ReducerOptions", KeepDims=op.keep_dims)
+
+
 @writes(ops.ArgExtreme)
 def arg_extreme(call: TfliteExportCall, op: ops.ArgExtreme) -> None:
     """The format removes the axis; a reshape restores it."""

@@ -31,7 +31,7 @@ from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["Mean", "MeanOfSums", "QuantizedSum", "Softmax"]
+__all__ = ["Mean", "MeanOfSums", "QuantizedSum", "Softmax", "SoftmaxMean"]
 
 _ROW_LIMIT = 1 << 16  # maximum number of Q15 values whose sum fits 31 bits
 
@@ -177,3 +177,44 @@ class Softmax(Operator):
         real = values.astype(np.float64)
         powers = np.exp((real - real.max(axis=-1, keepdims=True)) * self.beta)
         return [(powers / powers.sum(axis=-1, keepdims=True)).astype(values.dtype)]
+
+
+@dataclass(frozen=True)
+class SoftmaxMean(Operator):
+    """The mean of `values` for each row of x f32 or f16 (last axis), weighted by softmax(beta·x):
+    distances to the sides of a box, of which detectors predict distributions (Li et al., 2020).
+
+    Created by the compiler. The output has the type of x; the last axis is 1, or dropped.
+    """
+
+    kind: ClassVar[str] = "softmax_mean"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "function"
+    on_quantized = OnQuantized.NEVER
+    half = Half.WIDENED
+    values: tuple[float, ...] = ()
+    beta: float = 1.0
+    keep_dims: bool = True
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, FLOATS, "input")
+        need_positive(x.shape[-1:], "rows")
+        if x.shape[-1:] != (len(self.values),):
+            raise ShapeError(f"expected rows of {len(self.values)}, found {list(x.shape)}")
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ShapeError(f"expected a positive beta, found {self.beta}")
+        return [((*x.shape[:-1], 1) if self.keep_dims else x.shape[:-1], x.dtype)]
+
+    def works_by_rows(self) -> bool:
+        return self.keep_dims
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        rows = required(x, 0)
+        real = rows.astype(np.float64)
+        powers = np.exp((real - real.max(axis=-1, keepdims=True)) * self.beta)
+        mean = powers @ np.array(self.values) / powers.sum(axis=-1)
+        return [mean.astype(rows.dtype).reshape(outs[0].shape)]

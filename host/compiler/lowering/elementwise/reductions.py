@@ -1,14 +1,25 @@
-"""Means, sums and products along axes (reduce/f32_mean.c, i8_mean.c, quantized_product.c)."""
+"""Means, sums and products along axes (reduce/f32_mean.c, i8_mean.c, quantized_product.c,
+softmax_mean.c)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from edgekit.device.runtime.kernel_facts import REDUCE_BLOCK
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.checks import FLOATS
-from edgekit.host.compiler.ir.ops import Mean, MeanOfSums, QuantizedSum, ReduceProduct, ReduceSum
+from edgekit.host.compiler.ir.ops import (
+    Mean,
+    MeanOfSums,
+    QuantizedSum,
+    ReduceProduct,
+    ReduceSum,
+    SoftmaxMean,
+)
 from edgekit.host.compiler.ir.quantization import (
     Multiplier,
     mean_multiplier,
@@ -21,7 +32,7 @@ from edgekit.host.compiler.ir.quantization import (
 from edgekit.host.compiler.ir.quantized_elementwise import product_multiplier, total_line
 from edgekit.host.compiler.ir.types import DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
-from edgekit.host.compiler.lowering.context import Context, lowers
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.elementwise import plain
 from edgekit.host.compiler.lowering.elementwise.elementwise import scalar_factor_fields
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
@@ -139,6 +150,25 @@ def lower_mean_of_sums(ctx: Context, node: Node) -> list[KernelCall]:
         TX="int32_t", TY=C_TYPES[y.dtype],
     )  # fmt: skip
     return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+
+
+@lowers(ops.SoftmaxMean)
+def lower_softmax_mean(ctx: Context, node: Node) -> list[KernelCall]:
+    op, x = node.op, ctx.tensor(node.inputs[0])
+    assert isinstance(op, SoftmaxMean)
+    n, inner = x.shape[-1], ctx.of_floats(x.dtype)
+    values = padded(op.values, round_up(n, inner.isa.vl), np.dtype(np.float32))
+    fields: dict[str, Field] = {
+        "n": n,
+        "x": Value(x.name),
+        "values": ctx.weights.add(values),
+        "y": Value(node.outputs[0]),
+        "beta": op.beta,
+    }
+    kernel = inner.kernel(
+        f"{x.dtype.value}_softmax_mean", "reduce/softmax_mean.c", None, "ek_softmax_mean_args"
+    )
+    return [KernelCall(kernel, fields, x.elements // n)]
 
 
 def _factor_fields(factor: Multiplier) -> dict[str, Field]:

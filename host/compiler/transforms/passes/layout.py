@@ -335,8 +335,20 @@ def _push_reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bo
 @_pushes_through(ops.Softmax, ops.FullyConnected, ops.LayerNorm)
 def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     """Handle operators that work on the last axis and keep the others, like softmax."""
+    return op.works_by_rows() and _push_rows(push, node, op, views)
+
+
+@_pushes_through(ops.Conv2D)
+def _push_pointwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    """A convolution of single pixels does not care how these are arranged."""
+    assert isinstance(op, ops.Conv2D)
+    single = views[1].shape[1:3] == (1, 1) and op.stride == (1, 1) and not op.padding.any
+    return single and _push_rows(push, node, op, views)
+
+
+def _push_rows(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     view = views[0]
-    if not op.works_by_rows() or view.order[-1] != len(view.order) - 1:
+    if view.order[-1] != len(view.order) - 1 or not all(v.plain for v in views[1:]):
         return False
     given = iter(views)
     ins = [None if name is None else next(given) for name in node.inputs]

@@ -29,6 +29,7 @@ from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.repeats import share_repeats
 from edgekit.host.compiler.transforms.passes.rows import lift_rows
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
+from edgekit.host.compiler.transforms.passes.softmax_mean import fuse_softmax_mean
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
@@ -38,6 +39,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse_layer_norm", fuse_layer_norm),
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
+    ("fuse_softmax_mean", fuse_softmax_mean),
     ("transpose_bytes", transpose_bytes),
     ("fuse_fourier", fuse_fourier),
     ("lift_rows", lift_rows),

@@ -317,9 +317,9 @@ def _arg_extreme(site: Site, cut: Cut) -> Piece | None:
     return None if cut.axis == op.axis else Piece(op, (cut,))
 
 
-@_cuts(ops.Softmax)
+@_cuts(ops.Softmax, ops.SoftmaxMean)
 def _cut_softmax(site: Site, cut: Cut) -> Piece | None:
-    last = len(site.outs[0].shape) - 1
+    last = len(site.operand(0).shape) - 1
     return None if cut.axis == last else Piece(site.node.op, (cut,))
 
 
