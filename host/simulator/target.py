@@ -32,19 +32,13 @@ class SimulatedCore:
 
 
 def target_of(board: BoardProfile) -> SimulatedCore:
-    """The target for a board's `timed_core`; InputError if there is no model of it, or QEMU does
-    not run its kernels."""
+    """The target for a board's `timed_core`; InputError if there is no model of it."""
     core = timed_core(board)
     if core is None:
         raise InputError(
             f"{board.name}: expected a board whose core has a timing model "
             f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
             "or measure on it: edgekit bench model"
-        )
-    if unknown := board.isa.i8_feature:
-        raise InputError(
-            f"{board.name}: expected instructions that QEMU runs, found {unknown}; measure on the "
-            "board: edgekit bench model"
         )
     return SimulatedCore(board, core, cpu_of(board, core.name))
 
@@ -60,8 +54,8 @@ def on_cluster(board: BoardProfile, name: str) -> BoardProfile:
 
 
 def has_model(board: BoardProfile) -> bool:
-    """Whether there is a timing model of a board's core, with all instructions of its kernels."""
-    return timed_core(board) is not None and not board.isa.i8_feature
+    """Whether there is a timing model of a board's core."""
+    return timed_core(board) is not None
 
 
 def cpu_of(board: BoardProfile, core: str) -> str:

@@ -115,7 +115,6 @@ def test_bad_requests_are_one_line(edgekit: Any, home: Path) -> None:
         model([node("Relu", ["x"], ["y"])], [value("x", (1, 3, 9, 9))], ["y"]), home, "w.onnx"
     )
     for words, said in (
-        (("--board", "bpi-f3-ime"), "expected instructions that QEMU runs"),
         (("--board", "rpi4", "--reference", "none.onnx"), "none.onnx: no such file"),
         (("--board", "rpi4", "--reference", wide), "--reference: expected an input x of shape"),
         (("--board", "rpi4", "--html", "none/c.html"), "none"),

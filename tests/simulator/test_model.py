@@ -94,8 +94,8 @@ def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
 @pytest.mark.parametrize(
     ("board", "threads"),
     few_or_all(
-        itertools.product(("rpi4", "bpi-f3", "a7", "visionfive2"), (1, 2)),
-        [("rpi4", 2), ("bpi-f3", 1)],
+        itertools.product(("rpi4", "bpi-f3", "bpi-f3-ime", "a7", "visionfive2"), (1, 2)),
+        [("rpi4", 2), ("bpi-f3", 1), ("bpi-f3-ime", 2)],
     ),
 )
 def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path):
@@ -104,6 +104,17 @@ def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path
     expected = b"".join(bundle(board).files[name] for name in golden.outputs)
     difference = np.frombuffer(found, np.uint8).astype(int) - np.frombuffer(expected, np.uint8)
     assert np.abs(difference).max() <= max(golden.tolerances)
+
+
+@emulated
+def test_a_matrix_unit_that_qemu_lacks_takes_its_own_time_and_not_its_handler_s(bundle):
+    cycles = []
+    for board in ("bpi-f3-ime", "bpi-f3"):
+        made = bundle(board)
+        found = estimate_model(made.manifest, made.files, target_of(load_board(board)))
+        assert found.unmodelled == 0
+        cycles.append(found.cost.cycles)
+    assert 0.3 * cycles[1] < cycles[0] < cycles[1]
 
 
 def _in_onnx(case: Case) -> bool:

@@ -92,6 +92,7 @@ void ek_block_finish(struct ek_block *block, const uint8_t *code) {
         at += insn->length;
         block->vectors |= insn->groups > 0 || insn->class == EK_CLASS_v_setvl;
         block->reads_counter |= insn->reads_counter;
+        block->refused = insn->feature == EK_FEATURE_xsmtvdot;
     }
     link_prefetches(block);
 }
@@ -122,6 +123,8 @@ static uint32_t times_of(const struct ek_insn *insn, const struct ek_core *core)
         return rounds(bytes, core->ports.load_bytes);
     if (insn->memory & EK_STORE)
         return rounds(bytes, core->ports.store_bytes);
+    if (insn->class == EK_CLASS_v_mmla) // a matrix unit takes its operands whole
+        return 1;
     return insn->groups ? rounds(insn->width, core->datapath_bits) : 1;
 }
 

@@ -38,6 +38,7 @@ struct ek_block {
     bool quiet;         // short and without stores: may be part of a spin loop
     bool pauses;        // yield, isb, pause: waits for another thread
     bool reads_counter; // a lap, if requested
+    bool refused;       // ends with an instruction that the emulator lacks and a handler executes
     struct ek_insn *insn;
     uint8_t *code;
     struct ek_variant *variant[EK_MAX_MODELS];

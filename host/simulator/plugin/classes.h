@@ -164,7 +164,7 @@ enum ek_class { EK_CLASSES(EK_CLASS_ENUM) EK_CLASS_COUNT };
     X(vfp) X(neon) X(vfpv4) X(idiv) X(v8) \
     /* RV64 */ \
     X(m) X(a) X(f) X(d) X(c) X(zfh) X(zfhmin) X(zba) X(zbb) X(zbs) X(zbc) X(zicond) X(zicbom) \
-    X(zicbop) X(zicboz) X(v) X(zvfh) X(zvbb)
+    X(zicbop) X(zicboz) X(v) X(zvfh) X(zvbb) X(xsmtvdot)
 // clang-format on
 
 #define EK_FEATURE_ENUM(name) EK_FEATURE_##name,

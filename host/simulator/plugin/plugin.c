@@ -45,7 +45,7 @@ static void on_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addres
     if (mode == OFF)
         return;
     struct ek_thread *thread = ek_thread_of(vcpu);
-    uint64_t *first = thread ? &thread->run.address[(uintptr_t)data] : NULL;
+    uint64_t *first = thread && !thread->handling ? &thread->run.address[(uintptr_t)data] : NULL;
     if (first && (*first == 0 || address < *first))
         *first = address; // the emulator splits large accesses
 }
@@ -54,7 +54,7 @@ static void on_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addres
 static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *data) {
     (void)info;
     struct ek_thread *thread = mode == OFF ? NULL : ek_thread_of(vcpu);
-    if (!thread)
+    if (!thread || thread->handling)
         return;
     uintptr_t index = (uintptr_t)data;
     struct ek_run *run = &thread->run;
@@ -157,12 +157,18 @@ static void finish(struct ek_thread *thread, uint64_t next) {
     drop_accesses(&thread->run, block->instructions);
 }
 
+// Whether a block belongs to the program's handler of an instruction that the emulator refused.
+static bool is_handling(struct ek_thread *thread, const struct ek_block *block) {
+    thread->handling = thread->refused && block->pc != thread->refused;
+    if (!thread->handling)
+        thread->refused = block->refused ? block->pc + block->bytes : 0;
+    return thread->handling;
+}
+
 static void on_block(unsigned vcpu, void *data) {
-    if (mode == OFF && !ek_machine.scheduled)
-        return;
     struct ek_thread *thread = ek_thread_of(vcpu);
     struct ek_block *block = data;
-    if (!thread)
+    if (!thread || is_handling(thread, block) || (mode == OFF && !ek_machine.scheduled))
         return;
     ek_thread_arrive(thread, true);
     if (mode == OFF)
@@ -261,7 +267,7 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
                     uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8) {
     (void)id, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
     struct ek_thread *thread = ek_thread_of(vcpu);
-    if (!thread)
+    if (!thread || thread->handling)
         return;
     ek_thread_arrive(thread, false);
     bool arm = machine == ARM;
@@ -283,7 +289,7 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
 static void on_return(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result) {
     (void)id, (void)number;
     struct ek_thread *thread = ek_thread_of(vcpu);
-    if (thread)
+    if (thread && !thread->handling)
         ek_thread_return(thread, result);
 }
 

@@ -5,7 +5,7 @@
 
 static const struct ek_table *const tables[] = {
     &ek_rv64_integer, &ek_rv64_float, &ek_rv64_vmemory, &ek_rv64_compressed,
-    &ek_rv64_opi,     &ek_rv64_opm,   &ek_rv64_opf};
+    &ek_rv64_opi,     &ek_rv64_opm,   &ek_rv64_opf,     &ek_rv64_matrix};
 
 __attribute__((constructor)) static void prepare(void) {
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
@@ -157,6 +157,8 @@ static const struct ek_pattern *find(uint32_t word) {
                                                      &ek_rv64_opm, &ek_rv64_vmemory};
     if ((word & 3) != 3)
         return ek_find(&ek_rv64_compressed, word);
+    if ((word & 127) == 0x2b)
+        return ek_find(&ek_rv64_matrix, word);
     if ((word & 127) == 0x57)
         return ek_find(by_form[ek_bits(word, 14, 12)], word);
     const struct ek_pattern *pattern = ek_find(&ek_rv64_integer, word);

@@ -12,7 +12,7 @@
 #include "pattern.h"
 
 extern const struct ek_table ek_rv64_integer, ek_rv64_float, ek_rv64_compressed, ek_rv64_opi,
-    ek_rv64_opm, ek_rv64_opf, ek_rv64_vmemory;
+    ek_rv64_opm, ek_rv64_opf, ek_rv64_matrix, ek_rv64_vmemory;
 
 enum { EK_RV64_RA = 1, EK_RV64_SP = 2 };
 

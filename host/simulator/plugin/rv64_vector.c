@@ -149,8 +149,14 @@ static struct ek_pattern opf[] = {
     EK_P("111000ktttttsssss.01ddddd1010111", v_fmul, v, "L Vdw vt os"),
     EK_P("1111..ktttttsssss.01ddddd1010111", v_fma_long, v, "L Vdw vt os +vdw"),
 };
+
+// SpacemiT's XSMTVDot: sums of four rows and four columns of bytes, in two registers.
+static struct ek_pattern matrix[] = {
+    EK_P("1110001tttttsssss011ddddd0101011", v_mmla, xsmtvdot, "L Vdw vt vs +vdw"),
+};
 // clang-format on
 
 const struct ek_table ek_rv64_opi = EK_TABLE(opi);
 const struct ek_table ek_rv64_opm = EK_TABLE(opm);
 const struct ek_table ek_rv64_opf = EK_TABLE(opf);
+const struct ek_table ek_rv64_matrix = EK_TABLE(matrix);

@@ -24,9 +24,11 @@ struct ek_thread {
     _Atomic long id;     // of the host thread, 0: not started yet
     unsigned halts;      // how often it left its callback so that the emulator could halt threads
     pthread_cond_t turn;
-    unsigned number; // of its vcpu
-    bool due;        // the last lap has not been identified by a time stamp yet
-    unsigned same;   // consecutive quiet blocks that read one place
+    unsigned number;  // of its vcpu
+    uint64_t refused; // where the program continues after a refused instruction; 0: none
+    bool handling;    // of that instruction: nothing counts
+    bool due;         // the last lap has not been identified by a time stamp yet
+    unsigned same;    // consecutive quiet blocks that read one place
     uint64_t place;
 };
 

@@ -56,6 +56,7 @@ static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)r
 #endif
                                       {"sched_getcpu", (void *)runner_core},
                                       {"sched_getaffinity", (void *)runner_cores},
+                                      {"sched_setaffinity", (void *)runner_set_cores},
                                       {"pthread_setaffinity_np", (void *)runner_set_affinity}};
 
 static void *known_symbol(const char *name) {

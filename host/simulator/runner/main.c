@@ -73,6 +73,11 @@ int runner_set_affinity(void *thread, size_t bytes, const void *set) {
     return 0;
 }
 
+int runner_set_cores(int process, size_t bytes, const void *set) {
+    (void)process, (void)bytes, (void)set;
+    return 0;
+}
+
 void *block(size_t bytes) {
     size_t rounded = (bytes + 63) / 64 * 64;
     void *memory = aligned_alloc(64, rounded ? rounded : 64);

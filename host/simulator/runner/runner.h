@@ -30,6 +30,10 @@ int runner_clock(clockid_t clock, long now[2]);
 int runner_core(void);
 int runner_cores(int process, size_t bytes, void *set);
 int runner_set_affinity(void *thread, size_t bytes, const void *set);
+int runner_set_cores(int process, size_t bytes, const void *set);
+
+/* On RISC-V: executes instructions of SpacemiT's matrix unit, which QEMU lacks. */
+void handle_refusals(void);
 
 /* A shared library that needs no dynamic loader; exits if it cannot be loaded. */
 typedef struct library library;

@@ -1,7 +1,6 @@
 /* The program's entry point, and what it asks of the kernel. */
 #define _GNU_SOURCE
 #include <elf.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
@@ -32,6 +31,9 @@ _Noreturn void runner_start(long *stack) {
     while (*end++)
         ;
     auxiliary = (const unsigned long *)end;
+#ifdef __riscv
+    handle_refusals();
+#endif
     exit(main((int)stack[0], argv));
 }
 
@@ -69,22 +71,3 @@ void unmap_memory(void *memory, size_t bytes) {
 int madvise(void *memory, size_t bytes, int advice) {
     return (int)CALL(SYS_madvise, (long)memory, (long)bytes, advice);
 }
-
-#ifdef __riscv
-/* The kernel's structure has other members than the C library's. */
-typedef struct {
-    void *handler;
-    unsigned long flags, mask;
-} kernel_action;
-
-int sigaction(int number, const struct sigaction *new, struct sigaction *old) {
-    kernel_action next = {(void *)new->sa_sigaction, (unsigned long)new->sa_flags, 0}, before;
-    const long failed =
-        CALL(SYS_rt_sigaction, number, (long)&next, (long)&before, sizeof before.mask);
-    if (!failed && old) {
-        *old = (struct sigaction){.sa_flags = (int)before.flags};
-        *(void **)&old->sa_sigaction = before.handler;
-    }
-    return failed ? -1 : 0;
-}
-#endif
