@@ -122,7 +122,7 @@ class RunJob:
         return self.files[: 1 if self.truth else None]
 
     def _each(self, files: Sequence[Path], take: Callable[[Path], object]) -> list[InputError]:
-        return each_file(files, take, strict=self.truth is not None)
+        return each_file(files, take, strict=self.truth is not None or not self.shown)
 
     @property
     def shown(self) -> bool:
