@@ -211,4 +211,6 @@ def _format_task(task: TaskSpec, source: str) -> str:
     fill = f" filled with {task.fill}" if task.fit in (LETTERBOX, CORNER) else ""
     part = f" of {100 / task.zoom:.3g}%" if task.zoom != 1 else ""
     by = f" {task.filter}" if task.filter else ""
-    return f"{task.kind}, {source}: {task.fit}{part}{fill}{by}, {task.channels}, {labels}"
+    mean, scale = (",".join(f"{v:.6g}" for v in values) for values in (task.mean, task.scale))
+    pixels = f"{task.channels}, mean {mean}, scale {scale}" if scale else task.channels
+    return f"{task.kind}, {source}: {task.fit}{part}{fill}{by}, {pixels}, {labels}"

@@ -125,6 +125,11 @@ def test_inspect_says_what_run_would_do(edgekit, scene):
     path, _ = scene
     found = edgekit("inspect", path)
     assert "task           detect, by the file's metadata: letterbox" in found.out
+    path.with_suffix(".toml").write_text("[picture]\nmean = [1, 2, 3]\nscale = 58.395\n")
+    stated = (
+        "metadata, pictures by m.toml: letterbox filled with 114, rgb, mean 1,2,3, scale 58.395"
+    )
+    assert stated in edgekit("inspect", path).out
     assert edgekit("inspect", path, "--json").document["task"]["labels"] == list(_NAMES.values())
 
 

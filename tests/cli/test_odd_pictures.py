@@ -100,8 +100,8 @@ def test_a_broken_picture_among_others_is_left_out(edgekit, sides, home):
     _half("red").save(photos / "a.png")
     (photos / "b.png").write_bytes((photos / "a.png").read_bytes()[:60])
     _half("lime").save(photos / "c.png")
-    for model in ([sides], []):
-        done = edgekit("run", *model, "--input", "photos", "--json")
+    for deployed in (False, True):
+        done = edgekit("run", *[sides] * (not deployed), "--input", "photos", "--json")
         assert done.code == 2 and "left out 1 of 3 files: photos/b.png: expected a" in done.err
         best = {each["input"][-5:]: each["top"][0][0]["label"] for each in done.document["inputs"]}
         assert best == {"a.png": "red left", "c.png": "green left"}
