@@ -19,6 +19,9 @@ LEAST = 0.25  # score of a box, where the model selects boxes without a threshol
 _MOST_SCORE = 1.05  # quantized shares may be a little above 1
 _TINY = 1e-6  # of a pixel
 _MOST_PART = 0.01  # by which a number of a class is not whole
+_MOST_TURNED = (
+    1 / 16
+)  # of a picture: by which edges of boxes may be in the wrong order, as of 8 bits
 _MOST_CLASSES = 1 << 24  # f32 counts no further
 
 Corners = Tuple[float, float, float, float]  # left, top, right, bottom
@@ -125,8 +128,8 @@ def found_rows(
     values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> Iterator[Tuple[int, Box, Sequence[float]]]:
     """The number of each row that is not empty, its box, and what follows; see `boxes_of`.
-    InputError for scores and classes that are none: places of points, for example, or scores, where
-    another head has classes."""
+    InputError for scores, classes and edges that are none: places of points, for example, scores
+    where another head has classes, or sizes where it has corners."""
     labels = tuple(given) or task.labels
     for start in range(0, len(values), width):
         _, index, score, x0, y0, x1, y1, *rest = values[start : start + width]
@@ -137,6 +140,8 @@ def found_rows(
             raise _misread("scores from 0 to 1", score)
         if abs(index - number) > _MOST_PART:
             raise _misread("whole numbers of classes", index)
+        if x0 - x1 > _MOST_TURNED * placed.width or y0 - y1 > _MOST_TURNED * placed.height:
+            raise _misread("boxes of a width and height above 0", min(x1 - x0, y1 - y0))
         left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
         if right > left and bottom > top:
             label = labels[number] if number < len(labels) else ""

@@ -180,6 +180,15 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
     fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
     if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
         return
+    if _has_sizes(ends, boxes.name):
+
+        def centers(to: Appender) -> str:
+            each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
+            return selected(to, to.floats(boxes.name), each)
+
+        what = "outputs are boxes and scores of a YOLO, which are apart"
+        yield Head("yolo-apart", what, scores.shape[2], centers)
+        return
 
     def rows(to: Appender) -> str:
         each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
@@ -189,6 +198,20 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
     pixels = _CORNER_PIXELS[whose]
     what = f"outputs are corners and scores like {whose}'s"
     yield Head(whose.lower(), what, scores.shape[2], rows, pixels)
+
+
+def _has_sizes(ends: Ends, name: str) -> bool:
+    """Whether boxes end in their sizes, which are differences or powers, and not in corners."""
+    node = ends.maker(name)
+    if node is not None and isinstance(node.op, ops.Mul):
+        name = node.inputs[0] or ""  # before they are multiplied by strides
+    parts = ends.parts(name)
+    if [size for _, size in parts] != [2, 2]:
+        return False
+    last = ends.maker(parts[1][0])
+    while last is not None and isinstance(last.op, ops.Mul):
+        last = ends.maker(last.inputs[0] or "")
+    return last is not None and isinstance(last.op, ops.Sub | ops.Exp | ops.Pow)
 
 
 def end_to_end(ends: Ends) -> Iterator[Head]:

@@ -80,6 +80,27 @@ def test_a_converted_model_may_have_boxes_in_pixels(tmp_path, unit):
     assert rows_of(made) == [(0, 0.75, (24, 16, 72, 48))]
 
 
+@pytest.mark.parametrize("sizes", [False, True])
+def test_boxes_apart_from_scores_may_be_centers_and_sizes(tmp_path, sizes):
+    """YOLO-NAS' outputs of such shapes are corners, of pixels that begin with blue."""
+    cells = 8 * 12 + 4 * 6 + 2 * 3
+    low, high, logits = (np.zeros((1, cells, n), np.float32) for n in (2, 2, 3))
+    low[0, 7], high[0, 7], logits[:] = (3, 2), (9, 6), -9
+    logits[0, 7, 1] = 3
+    parts = {"low": low, "high": high, "l": logits, "two": np.full((1, cells, 1), 2, np.float32)}
+    nodes = [
+        node("Add", ["low", "high"], ["sum"]), node("Div", ["sum", "two"], ["center"]),
+        node("Sub", ["high", "low"], ["size"]),
+        node("Concat", ["center", "size"] if sizes else ["low", "high"], ["b"], axis=2),
+        node("Mul", ["b", "two"], ["boxes"]), node("Sigmoid", ["l"], ["scores"]),
+    ]  # fmt: skip
+    made = prepared(built(tmp_path, parts, nodes, ["boxes", "scores"], _SIZE))
+    assert made.task is not None and made.task.channels == ("rgb" if sizes else "bgr")
+    assert ("which are apart" in made.source) == sizes
+    [(label, score, corners)] = rows_of(made)
+    assert (label, corners) == (1, (6, 4, 18, 12)) and score == pytest.approx(0.9526, abs=1e-4)
+
+
 def test_scores_that_are_none_are_no_boxes():
     """Places of points in a row of classes, by a head that the shapes showed."""
     task = TaskSpec("detect", "x", "y")
@@ -90,6 +111,9 @@ def test_scores_that_are_none_are_no_boxes():
     assert len(boxes_of(rows[0], 7, task, placed)) == 1
     with pytest.raises(InputError, match="scores from 0 to 1, found 150: these outputs are"):
         boxes_of([*rows[0], *rows[1]], 7, task, placed)
+    with pytest.raises(InputError, match="a width and height above 0, found -20: these outputs"):
+        boxes_of([0, 2, 0.9, 40, 5, 20, 20], 7, task, placed)  # center and size
+    assert boxes_of([0, 2, 0.9, 20, 5, 19, 20], 7, task, placed) == []
     with pytest.raises(InputError, match=r"whole numbers of classes, found 0\.9: these outputs"):
         boxes_of([0, 0.9, 1, *rows[0][3:]], 7, task, placed)  # a score
 
