@@ -6,10 +6,11 @@
 
 #include "task_parts.h"
 
-enum { MOST_CLASSES = 1 << 24 };      /* f32 counts no further */
-static const double LEAST = 0.25;     /* score of a box */
-static const double MOST = 1.05;      /* quantized shares may be a little above 1 */
-static const double MOST_PART = 0.01; /* by which a number of a class is not whole */
+enum { MOST_CLASSES = 1 << 24 };          /* f32 counts no further */
+static const double LEAST = 0.25;         /* score of a box */
+static const double MOST = 1.05;          /* quantized shares may be a little above 1 */
+static const double MOST_PART = 0.01;     /* by which a number of a class is not whole */
+static const double MOST_TURNED = 0.0625; /* of a picture, by which edges may be turned */
 
 void ek_put_label(const ek_task *task, int number, char label[EK_APP_LABEL_BYTES]) {
     *label = 0;
@@ -243,23 +244,32 @@ static int objects_of(const ek_task *task, ek_box *boxes, uint8_t *masks, int mo
     return best ? count : -1;
 }
 
-/* Whether a row has a score above 1, or a number of a class that is not whole: then outputs are not
- * decoded as the model means them. */
+/* Whether a row has a score above 1, a number of a class that is not whole, or edges in the wrong
+ * order: then outputs are not decoded as the model means them. */
 static int are_odd(const ek_task *task, char *error) {
+    const ek_picture *p = &task->picture;
     const float *row = task->results[task->output], *end = row + task->out.elements;
     const int64_t width = task->out.shape[task->out.rank - 1];
     for (; row < end; row += width) {
         if (is_empty(row))
             continue;
         const double class = row[1], part = class - (double)(int64_t)(class + 0.5);
-        const int high = (double)row[2] > MOST;
-        if (!high && part <= MOST_PART && part >= -MOST_PART)
+        const double wide = (double)row[5] - (double)row[3], tall = (double)row[6] - (double)row[4];
+        const int high = (double)row[2] > MOST, whole = part <= MOST_PART && part >= -MOST_PART;
+        const int turned =
+            wide < -MOST_TURNED * (double)p->across || tall < -MOST_TURNED * (double)p->down;
+        if (!high && whole && !turned)
             continue;
+        const char *expected = "boxes of a width and height above 0";
+        double found = wide < tall ? wide : tall;
+        if (high)
+            expected = "scores from 0 to 1", found = row[2];
+        else if (!whole)
+            expected = "whole numbers of classes", found = class;
         snprintf(error, EK_TASK_ERROR,
                  "expected %s, found %g: these outputs are not decoded as the model means them; "
                  "name its --head, or compile it with --task none",
-                 high ? "scores from 0 to 1" : "whole numbers of classes",
-                 high ? (double)row[2] : class);
+                 expected, found);
         return 1;
     }
     return 0;
