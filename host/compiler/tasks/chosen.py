@@ -12,9 +12,10 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import kept_rows
 from edgekit.host.compiler.tasks.coco import COCO_CATEGORIES
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.heads import TOP, YOLO_PIXELS, Head, as_rows
-from edgekit.host.compiler.tasks.yolo import X_PIXELS, box_counts, chooses_class
+from edgekit.host.compiler.tasks.heads import TOP, YOLO_PIXELS, Head, as_rows, to_corners
+from edgekit.host.compiler.tasks.yolo import X_PIXELS, box_counts, chooses_class, has_sizes
 
+_THREE = (("boxes", "scores", "classes"), ("boxes", "scores", "labels"))
 _HUB, _HUB_DETR = ("boxes", "scores", "class_idx"), ("boxes", "logits", "classes")
 HUB_MASKS = ("boxes", "scores", "masks", "class_idx", "protos")
 _OF_CATEGORIES = 91  # classes of COCO, the first for none
@@ -41,6 +42,27 @@ def best_of_classes(ends: Ends) -> Iterator[Head]:
     what = f"'{output.name}' is like DeepStream-Yolo's"
     pixels = X_PIXELS if decodes else YOLO_PIXELS
     yield Head("deepstream-yolo", what, ends.choices(label), rows, pixels)
+
+
+def centers_and_best(ends: Ends) -> Iterator[Head]:
+    """Of earlier files for DeepStream: `boxes` [1, n, 4], `scores` and `classes` [1, n, 1]. Only
+    boxes of a YOLOv8 that are seen to be centers and sizes: others' are corners."""
+    names = tuple(tensor.name for tensor in ends.outputs)
+    if names not in _THREE:
+        return
+    boxes, scores, labels = ends.outputs
+    count, source = labels.elements, _source(ends, boxes.name)
+    parts = ends.parts(source) if source and source == _source(ends, scores.name) else ()
+    shaped = boxes.shape == (1, count, 4) and labels.shape == scores.shape == (1, count, 1)
+    if not shaped or not parts or not has_sizes(ends, parts[0][0]):
+        return
+
+    def rows(to: Appender) -> str:
+        centers, score, label = _columns(to, boxes, scores, labels)
+        return _kept(to, to_corners(to, centers), score, label)
+
+    what = "outputs are those of a YOLO for DeepStream"
+    yield Head("deepstream-apart", what, ends.choices(labels.name), rows)
 
 
 def hub_boxes(ends: Ends) -> Iterator[Head]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgekit.host.compiler.inputs import DetectionNotes
 from edgekit.host.compiler.tasks.center_net import center_net, detect_net, fomo
-from edgekit.host.compiler.tasks.chosen import best_of_classes, hub_boxes
+from edgekit.host.compiler.tasks.chosen import best_of_classes, centers_and_best, hub_boxes
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
@@ -47,6 +47,7 @@ _RECOGNIZERS = (
     end_to_end,
     one_box_of_a_cell,
     best_of_classes,
+    centers_and_best,
     hub_boxes,
     raw_grids,
     raw_distances,

@@ -180,7 +180,7 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
     fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
     if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
         return
-    if _has_sizes(ends, boxes.name):
+    if has_sizes(ends, boxes.name):
 
         def centers(to: Appender) -> str:
             each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
@@ -200,7 +200,7 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
     yield Head(whose.lower(), what, scores.shape[2], rows, pixels)
 
 
-def _has_sizes(ends: Ends, name: str) -> bool:
+def has_sizes(ends: Ends, name: str) -> bool:
     """Whether boxes end in their sizes, which are differences or powers, and not in corners."""
     node = ends.maker(name)
     if node is not None and isinstance(node.op, ops.Mul):

@@ -61,6 +61,27 @@ def test_boxes_of_deepstream(tmp_path, joined, decodes):
     same(rows_of(made), best_boxes(boxes, scores, 0.25, 0.7))
 
 
+@pytest.mark.parametrize("centers", [True, False])
+def test_boxes_of_earlier_files_for_deepstream(tmp_path, centers):
+    """Those of other networks are corners, which are not told apart by shapes."""
+    boxes, scores = _parts()
+    corners = _corners(boxes)
+    parts = {"low": corners[None, :, :2], "high": corners[None, :, 2:], "each": scores[None],
+             "two": np.float32([2]), "four": np.array([4, _CLASSES])}  # fmt: skip
+    nodes = [
+        node("Add", ["low", "high"], ["sum"]), node("Div", ["sum", "two"], ["center"]),
+        node("Sub", ["high", "low"], ["size"]),
+        node("Concat", ["center", "size"] if centers else ["low", "high"], ["box"], axis=2),
+        node("Concat", ["box", "each"], ["all"], axis=2),
+        node("Split", ["all", "four"], ["boxes", "classes"], axis=2), *_chosen(1),
+        node("Identity", ["score"], ["scores"]), node("Cast", ["number"], ["labels"], to=1),
+    ]  # fmt: skip
+    made = prepared(built(tmp_path, parts, nodes, ["boxes", "scores", "labels"], _SIZE))
+    assert (made.task is not None) == centers
+    if centers:
+        same(rows_of(made), best_boxes(boxes, scores, 0.25, 0.7))
+
+
 @pytest.mark.parametrize("masks", [False, True])
 def test_boxes_of_qualcomm(tmp_path, masks):
     boxes, scores = _parts()
