@@ -11,14 +11,15 @@ import numpy as np
 
 from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.compiler.costs.methods.operators import Form, candidates_of
-from edgekit.host.compiler.costs.methods.winograd import POINTS
+from edgekit.host.compiler.costs.methods.winograd import POINTS, channels_computed, count_tiles
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
-from edgekit.host.compiler.ir.quantization import zero_point_of
+from edgekit.host.compiler.ir.quantization import zero_point_of, zero_points_of
 from edgekit.host.compiler.ir.traits import CostKind
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.ir.winograd import is_exact
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
 
@@ -151,23 +152,34 @@ def _winograd_sizes(
     """Products, 4x4 tiles and tile channels if Winograd's transform is the cheapest method; None
     otherwise."""
     op = node.op
-    if type(op) is not ops.Conv2D or not (dtype is DType.F32 or op.winograd):
+    if type(op) is not ops.Conv2D:
         return None
-    weights = graph.tensors[node.inputs[1] or ""]
+    x, weights, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], node.outputs[0]))
+    of_bytes = dtype.is_quantized and x.dtype is weights.dtype is y.dtype
+    if not (dtype is DType.F32 or of_bytes or op.winograd):
+        return None
     oc, kh, kw, ic = weights.shape
-    n, height, width, _ = graph.tensors[node.outputs[0]].shape
-    y = (n, height, width)
+    n, height, width, _ = y.shape
+    pixels = (n, height, width)
     shape = GemmShape(n * height * width, kh * kw * ic, oc)
-    direct = weights.data is not None and can_be_exact(rows_of(op, weights.data))
-    direct = direct and not op.winograd
-    form = Form("conv", shape, dtype.value, y, (kh, kw), op.stride, op.dilation, direct=direct)
+    form = Form("conv", shape, dtype.value, pixels, (kh, kw), op.stride, op.dilation)
     isa = board.isa.of_half if op.winograd else board.isa
     able = (c for c in candidates_of(form, isa, board) if c.proven)
     best = min(able, key=lambda c: c.cost, default=None)
-    if best is None or best.method.family != WINOGRAD:
+    if best is None or best.method.family != WINOGRAD or _is_direct(op, weights):
         return None
-    tiles = n * -(-height // 4) * -(-width // 4)
-    return tiles * POINTS * ic * oc, tiles, tiles * (ic + oc)
+    tiles, (c, many) = count_tiles(pixels), channels_computed(dtype.value, (ic, oc))
+    return tiles * POINTS * c * many, tiles, tiles * (c + many)
+
+
+def _is_direct(op: ops.Conv2D, weights: Tensor) -> bool:
+    """Whether a convolution is direct although the transform is cheaper: its sums are exact, or
+    exceed the integers of the transform."""
+    if op.winograd or weights.data is None:
+        return False
+    if weights.dtype.is_quantized:
+        return not is_exact(rows_of(op, weights.data.astype(np.int64) - zero_points_of(weights)))
+    return can_be_exact(rows_of(op, weights.data))
 
 
 def multiply_adds(graph: Graph, node: Node) -> int:

@@ -35,7 +35,9 @@ _WEIGHTS = np.array(
 # The same at the points 0, +-1, +-2 and infinity, times 24; infinity times 3, because the kernel
 # multiplies its sums by 8.
 _WHOLE = np.array([(6, 0, 0), (-4, -4, -4), (-4, 4, -4), (1, 2, 4), (1, -2, 4), (0, 0, 3)])
-WHOLE_GAIN = 12 * 12  # the largest ratio of a transformed weight and those of its channels
+_WHOLE_GAIN = 12 * 12  # the largest ratio of a transformed weight and those of its channels
+_LARGEST = 128  # absolute value of a signed byte
+_SUM_BITS = 25  # of a result besides its sign: 24 * 24 times it, modulo 2^32, determines so many
 _HALF_SCALE = 1 / 32  # of transformed images
 _HALF_FAR = _FAR**-3  # of sums at +-far
 _ELEMENTS = 1 << 23  # maximum number of transformed elements in memory at a time
@@ -52,6 +54,14 @@ def transform_weights(weights: Array, half: bool) -> NDArray[np.float64]:
     lines = matrix @ taps.reshape(3, -1)
     # Not einsum, which takes 20 times as long.
     return (matrix @ lines.reshape(SIDE, 3, -1)).reshape(SIDE, SIDE, *taps.shape[2:])
+
+
+def is_exact(weights: Array) -> bool:
+    """Whether the sums of a product of bytes with `weights` [oc, k], less their zero point, and the
+    transformed weights fit the kernel's integers."""
+    sizes = np.abs(weights.astype(np.int64))
+    fits = sizes.max(initial=0) * _WHOLE_GAIN <= np.iinfo(np.int16).max
+    return bool(fits and _LARGEST * sizes.sum(axis=1).max(initial=0) < 1 << _SUM_BITS)
 
 
 def whole_weights(weights: Array) -> NDArray[np.int64]:

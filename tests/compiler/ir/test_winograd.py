@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.compiler.ir.winograd import half_convolution
-from edgekit.host.compiler.lowering.gemm.winograd_i8 import is_exact
+from edgekit.host.compiler.ir.winograd import half_convolution, is_exact
 
 
 def _direct(x, weights):

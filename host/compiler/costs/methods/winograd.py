@@ -126,11 +126,17 @@ def transformed(
     in_order: bool,
 ) -> Transformed:
     """The work of a convolution to images `y`, between so many channels."""
-    c, oc = channels
+    c, oc = channels_computed(dtype, channels)
     if dtype not in BYTES:
         return Transformed(count_tiles(y), c, oc, vl, tile)
     rates = _BYTES_IN_ORDER if in_order else _BYTES_OUT_OF_ORDER
-    return Transformed(count_tiles(y), round_up(c, GROUP), round_up(oc, GROUP), vl, tile, rates)
+    return Transformed(count_tiles(y), c, oc, vl, tile, rates)
+
+
+def channels_computed(dtype: str, channels: tuple[int, int]) -> tuple[int, int]:
+    """The channels of x and y that the kernel computes for `channels`: those of bytes in groups."""
+    group = GROUP if dtype in BYTES else 1
+    return round_up(channels[0], group), round_up(channels[1], group)
 
 
 def making_cost(c: int, oc: int, vl: int) -> float:
@@ -146,9 +152,7 @@ def count_tiles(y: tuple[int, int, int]) -> int:
 
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:
     """The size of the transformed weights; those of bytes are of 16 bits."""
-    if dtype in BYTES:
-        c, oc = round_up(c, GROUP), round_up(oc, GROUP)
-    return POINTS * c * oc * _value_bytes(dtype)
+    return POINTS * math.prod(channels_computed(dtype, (c, oc))) * _value_bytes(dtype)
 
 
 def _value_bytes(dtype: str) -> int:

@@ -16,6 +16,7 @@ from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.ir.winograd import is_exact
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.tables import look_up_of
 from edgekit.host.compiler.lowering.common.window import (
@@ -29,7 +30,7 @@ from edgekit.host.compiler.lowering.gemm.borders import border_fields, flips_as_
 from edgekit.host.compiler.lowering.gemm.byte_depth import Depth, depth_of
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, grain_of, runs_alone
 from edgekit.host.compiler.lowering.gemm.requantize import requantized_by, wrap_i32
-from edgekit.host.compiler.lowering.gemm.winograd_i8 import is_exact, lower_bytes
+from edgekit.host.compiler.lowering.gemm.winograd_i8 import lower_bytes
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.compiler.lowering.packing import (
     NO_ZERO,

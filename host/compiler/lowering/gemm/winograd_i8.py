@@ -8,7 +8,7 @@ from edgekit.host.compiler.costs.methods.winograd import GROUP, transformed
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
-from edgekit.host.compiler.ir.winograd import WHOLE_GAIN, whole_weights
+from edgekit.host.compiler.ir.winograd import whole_weights
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.tables import look_up_of
 from edgekit.host.compiler.lowering.common.window import Window
@@ -18,17 +18,7 @@ from edgekit.host.compiler.lowering.gemm.winograd import pack_points
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
 
-_LARGEST = 128  # absolute value of a signed byte
-_SUM_BITS = 25  # of a result besides its sign: 24 * 24 times it, modulo 2^32, determines so many
 _CHANNELS = 64  # whose weights are transformed together
-
-
-def is_exact(weights: Array) -> bool:
-    """Whether the sums of a product with `weights` [oc, k], less their zero point, and the
-    transformed weights fit the kernel's integers."""
-    sizes = np.abs(weights.astype(np.int64))
-    fits = sizes.max(initial=0) * WHOLE_GAIN <= np.iinfo(np.int16).max
-    return bool(fits and _LARGEST * sizes.sum(axis=1).max(initial=0) < 1 << _SUM_BITS)
 
 
 def _points(weights: Array) -> Array:
