@@ -4,9 +4,10 @@
  * optionally NARROW, HALF_STEP, RIGHT_ONLY (the preconditions of vi_requantize_right hold),
  * NO_SHIFT (factors have no shift), SHORT (those of vi_short_quantized8 hold, too), FLOAT_REQUANT
  * (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
- * (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel
- * loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k,
- * i8_groups.h) and optionally BF16_SCALES, or STREAM, STREAM_BITS and SCALES (i8_stream.h).
+ * (look_up_rows.h), STEPS (k in steps of I8_STEP, if they are few: i8_strips.h),
+ * FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel loop is inside),
+ * and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k, i8_groups.h) and optionally
+ * BF16_SCALES, or STREAM, STREAM_BITS and SCALES (i8_stream.h).
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -50,6 +51,7 @@ typedef ek_i8_conv_args conv_args;
 #define DEPTH(a) ((a)->k_padded)
 #endif
 #define INSIDE_FIRST (EK_I8_SIGNED_DOTS && !EK_IN_ORDER)
+#define STRIP_TILES 16 /* their windows stay in L1 */
 #include "rows.h"
 
 #ifdef STREAM
@@ -176,6 +178,15 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
         return;
     }
 #endif
+#if I8_INTERLEAVED && MR == 4 && NARROW
+    if (I8_OUT_OF_ORDER(mr, nv)) {
+        for (long s = 0; s < rows->count; s++) {
+            const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW, ZERO(a), HALF_STEP};
+            w = i8_rows_out_of_order(sums, from, rows->length, w);
+        }
+        return;
+    }
+#endif
     const i8_row *row[MR];
     long length = rows->length;
     EK_UNROLL
@@ -278,4 +289,7 @@ EK_INLINE void finish_panels(const ek_i8_conv_args *a, long pixel, long count, l
     look_up_rows(a->table, y, a->pitch, count, channel, until - channel);
 }
 #define FINISH_PANELS 1
+#ifdef STEPS
+#include "i8_strips.h"
+#endif
 #include "panels.h"

@@ -118,14 +118,11 @@ EK_INLINE void flip_pixels(elem *to, long apart, const elem *x, int count, long 
 }
 #endif
 
-/* Packs the windows of pixels [pixel, pixel + count), a->k_padded elements apart, into scratch. */
-static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
-                         int count) {
+/* Copies the windows of pixels [pixel, pixel + count), a->k_padded elements apart, into scratch. */
+static void copy_all(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel, int count) {
     const ek_window *g = &a->win;
     const long pitch = (long)g->w * g->c;
     find_place(g, rows, pixel);
-    rows->count = 1;
-    rows->length = a->k_padded;
     for (long done = 0, now; done < count; done += now) {
         const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
         const TX *image = (const TX *)a->x + (long)rows->n * g->h * pitch;
@@ -142,11 +139,19 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
 #if FLIPPED
     flip_bytes(scratch, scratch, count * a->k_padded);
 #endif
+}
+
+/* The same for the windows of a tile, and where they are. */
+static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
+                         int count) {
+    copy_all(a, rows, scratch, pixel, count);
+    rows->count = 1;
+    rows->length = a->k_padded;
     EK_UNROLL
     for (int i = 0; i < MR; i++)
         rows->ptr[i] = scratch + i * a->k_padded;
 #if ROW_SUMS
-    sum_rows(a, rows, count, (long)g->kh * g->kw * g->c);
+    sum_rows(a, rows, count, (long)a->win.kh * a->win.kw * a->win.c);
 #endif
 }
 

@@ -11,7 +11,9 @@
  *   tile_unpacking(a, rows, to, pixel, panel)
  * If another function calls the walk: WALK (its declaration). If a tile's finished outputs are
  * postprocessed: FINISH_PANELS and
- *   finish_panels(a, pixel, count, channel, until) */
+ *   finish_panels(a, pixel, count, channel, until)
+ * If all panels of several full tiles may be computed together: STEPS and
+ *   strip_of_tiles(a, rows, scratch, tile, tiles), which returns how many it did, perhaps 0 */
 #ifndef EK_CONV_PANELS_H
 #define EK_CONV_PANELS_H
 #include "rows.h"
@@ -133,6 +135,15 @@ WALK(const void *args, long begin, long end) {
         }
         now = a->panel_outer ? 1 : ek_min(a->panels - panel, end - t);
         const int count = (int)ek_min(MR, pixels - at * MR);
+#ifdef STEPS
+        if (panel == 0) {
+            const long most = ek_min(pixels / MR - at, (end - t) / a->panels);
+            const long done = strip_of_tiles(a, &rows, scratch, at, most);
+            now = done ? done * a->panels : now;
+            if (done)
+                continue;
+        }
+#endif
 #ifdef UNPACKS_ALL
         for (; held < 0; held = 0)
             for (long i = 0; i < a->panels; i++)

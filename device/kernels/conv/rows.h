@@ -19,6 +19,9 @@ typedef struct {
     long ahead; /* READ_AHEAD: where panel 0 of the tile would begin in the bytes ahead */
     long next;  /* the pixel of y at (n, oy, ox); -1: none yet */
     int n, oy, ox;
+#ifdef STEPS
+    int32_t strip_sum[STRIP_TILES * MR]; /* of the windows of a strip (i8_strips.h) */
+#endif
 #ifdef KEPT_TILES
     long kept[KEPT_TILES]; /* tiles whose sums and flipped bytes are kept; -1: empty */
     int32_t kept_sum[KEPT_TILES][MR];

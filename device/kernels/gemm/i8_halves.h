@@ -35,4 +35,8 @@ EK_INLINE void i8_half_step(const int mr, const int nv, i8_sums *sums, const i8_
             sums->of[i][j] = vi_mull8(sums->of[i][j], x[i], b);
     }
 }
+
+#if I8_INTERLEAVED && MR == 4
+#include "i8_out_of_order.h"
+#endif
 #endif

@@ -23,6 +23,7 @@ from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.isa import LANE_REGISTERS, Columns
 from tests.support import half_cases, nna_cases
+from tests.support.few_bytes import few_bytes_graph
 from tests.support.gemm_cases import (
     DTYPES,
     encoded,
@@ -131,6 +132,16 @@ def test_weights_of_two_to_four_bits_stay_in_bounds(vectors, rows, driver, tmp_p
     for bits in (2, 3, 4):
         assert any(f"int{bits}" in each for each in symbols)
     units = [_in_plain_c(unit, board.isa.i8.value) for unit in units_of(plan, board)]
+    check(graph, _outputs_of(graph, inputs, plan, units, simd, driver, tmp_path), inputs)
+
+
+def test_strips_of_pixels_stay_in_bounds(driver, tmp_path):
+    """Kernels for cores out of order without dot products, on x86."""
+    simd, graph = usable("avx2"), few_bytes_graph()
+    board = replace(BOARDS[simd], simd="neon")
+    plan, inputs = lower(graph, board), inputs_of(graph)
+    units = [_in_plain_c(unit, board.isa.i8.value) for unit in units_of(plan, board)]
+    assert any("STEPS" in dict(unit.macros) for unit in units)
     check(graph, _outputs_of(graph, inputs, plan, units, simd, driver, tmp_path), inputs)
 
 

@@ -43,6 +43,7 @@ from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
 _BYTES = ((DType.I8,) * 3, (DType.U8,) * 3)
+_STRIP_TILE, _FEW_STEPS = Tile(4, 1), 2  # of products whose weights registers hold
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -194,7 +195,9 @@ def i8_product(
     requantized = requantized_by(ctx, node, whole, packed.correction, activation, width)
     after, called, table = look_up_of(ctx, node)
     flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
-    suffix = packed.suffix + "_flipped" * flips + called
+    steps = _few_steps(ctx, window, method, depth) if "NARROW" in packed.macros else 0
+    walk = f"_strips{steps}" if steps else ""
+    suffix = packed.suffix + "_flipped" * flips + walk + called
     kernel = ctx.kernel(
         f"{x.dtype.value}_{requantized.kind}_{tile.mr}x{tile.nv * vl}{suffix}",
         "conv/i8_conv.c",
@@ -206,6 +209,7 @@ def i8_product(
         TY=C_TYPES[y.dtype],
         **packed.macros,
         **({"FLIPPED": 1} if flips else {}),
+        **({"STEPS": steps} if steps else {}),
         **requantized.macros,
         **after,
     )
@@ -222,6 +226,17 @@ def i8_product(
     }
     tasks = count_tasks(window, tile, vl)[0]
     return KernelCall(kernel, fields, tasks, grain_of(ctx, window, tasks))
+
+
+def _few_steps(ctx: Context, window: Window, method: OperatorMethod, depth: Depth) -> int:
+    """Steps along k of a product so short that a panel stays in registers for a strip of pixels
+    (conv/i8_strips.h); 0 for others."""
+    tile, steps = tile_of(method, ctx.isa.vl), depth.total // ctx.isa.k_step
+    short = steps <= _FEW_STEPS and (window.pointwise or not depth.segments)
+    whole = window.y[3] % ctx.isa.vl == 0 and window.pixels >= 2 * tile.mr
+    in_registers = ctx.isa.i8 is ByteProduct.MULL16 and not ctx.board.in_order
+    known = (tile, method.split) == (_STRIP_TILE, "m")
+    return steps if short and whole and in_registers and known else 0
 
 
 def hybrid_product(
