@@ -68,3 +68,18 @@ def test_convolutions_that_prefetch_for_others_compute_the_same(virtual_board, t
     )
     for y, other in zip(one, four, strict=True):
         np.testing.assert_array_equal(y, other)
+
+
+def test_products_of_bytes_that_prefetch_for_others_compute_the_same(virtual_board, tmp_path):
+    """Where a core out of order has no dot products."""
+    graph = read_ahead_graph(dtype=DType.I8)
+    small = dataclasses.replace(load_board("rpi4"), l2_bytes=1 << 15)
+    calls = calls_of(c for step in lower(graph, small, threads=4).lowered.steps for c in step.calls)
+    assert all("READ_AHEAD" in dict(call.kernel.macros) for call in calls)
+    assert ["ahead" in call.fields for call in calls] == [True, *[False] * 4]
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build(graph, small, tmp_path / "release", threads=4)
+    for threads in (1, 4):
+        rows = virtual_board("a57").run(folder, cases, tmp_path, threads)
+        check(graph, dict(zip(graph.outputs, (y[0] for y in rows), strict=True)), inputs)

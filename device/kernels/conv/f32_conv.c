@@ -42,6 +42,7 @@ typedef ek_f32_conv_args conv_args;
 #define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
 #define CHANNELS(a) ((a)->win.c)
 #endif
+#define BYTES_AHEAD(length) F32_BYTES_AHEAD(length)
 #include "rows.h"
 
 #ifdef GROUPED

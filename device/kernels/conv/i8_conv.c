@@ -4,7 +4,7 @@
  * optionally NARROW, HALF_STEP, RIGHT_ONLY (the preconditions of vi_requantize_right hold),
  * NO_SHIFT (factors have no shift), SHORT (those of vi_short_quantized8 hold, too), FLOAT_REQUANT
  * (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
- * (look_up_rows.h), STEPS (k in steps of I8_STEP, if they are few: i8_strips.h),
+ * (look_up_rows.h), READ_AHEAD, STEPS (k in steps of I8_STEP, if they are few: i8_strips.h),
  * FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel loop is inside),
  * and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k, i8_groups.h) and optionally
  * BF16_SCALES, or STREAM, STREAM_BITS and SCALES (i8_stream.h).
@@ -51,6 +51,7 @@ typedef ek_i8_conv_args conv_args;
 #define DEPTH(a) ((a)->k_padded)
 #endif
 #define INSIDE_FIRST (EK_I8_SIGNED_DOTS && !EK_IN_ORDER)
+#define BYTES_AHEAD(length) ((length) / I8_STEP * 64)
 #define STRIP_TILES 16 /* their windows stay in L1 */
 #include "rows.h"
 
@@ -170,7 +171,8 @@ EK_INLINE void finish_tile(const int plain, const int full, const int mr, const 
 
 /* sums += windows x panel. */
 EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a,
-                            const rows_t *rows, i8_sums *sums, const i8_value *w) {
+                            const rows_t *rows, i8_sums *sums, const i8_value *w, long channel) {
+    (void)channel;
 #if I8_SCHEDULED && MR == 4
     if (I8_IN_ORDER(mr, nv)) {
         const i8_rows from = {rows->ptr, I8_STEP, FLIP, NARROW, ZERO(a)};
@@ -180,9 +182,17 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
 #endif
 #if I8_INTERLEAVED && MR == 4 && NARROW
     if (I8_OUT_OF_ORDER(mr, nv)) {
+        const char *ahead = NULL;
+#ifdef READ_AHEAD
+        const long own = rows->count * BYTES_AHEAD(rows->length);
+        const long later = rows->ahead + channel / EK_VL * own;
+        if (later + own <= a->ahead_bytes)
+            ahead = (const char *)a->ahead + later;
+#endif
         for (long s = 0; s < rows->count; s++) {
             const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW, ZERO(a), HALF_STEP};
-            w = i8_rows_out_of_order(sums, from, rows->length, w);
+            w = i8_rows_out_of_order(sums, from, rows->length, ahead, w);
+            ahead += ahead ? BYTES_AHEAD(rows->length) : 0;
         }
         return;
     }
@@ -224,7 +234,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
 #if SUMS_FIRST
     subtract_row_sums(mr, nv, rows, &sums);
 #endif
-    add_products(mr, nv, a, rows, &sums, w);
+    add_products(mr, nv, a, rows, &sums, w, channel);
 #if FINISHES_FULL
     if (channel + nv * EK_VL <= a->win.oc) {
         finish_full(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->pitch + channel, channel);

@@ -45,6 +45,9 @@ typedef struct {
     const float *start;
     /* with STREAM: x meets the groups from `first` on of the `streamed` ones in weights */
     long first, streamed;
+    const void *ahead; /* with READ_AHEAD: weights of later calls, which the first tasks prefetch in
+                          this order; behind at least EK_READ_AHEAD_TOUCHED bytes */
+    long ahead_bytes;
     void *y;
     long bordered; /* scratch bytes for images copied with padding, only if there is a single task;
                       0: windows are read or copied from x */

@@ -9,6 +9,7 @@
  * With UNPACKS_ALL, all panels fit and are unpacked before the first tile. With UNPACKS_BY_TILE, a
  * full tile that is the first of a full panel unpacks it:
  *   tile_unpacking(a, rows, to, pixel, panel)
+ * With READ_AHEAD, BYTES_AHEAD(length): what a tile prefetches for later calls per segment.
  * If another function calls the walk: WALK (its declaration). If a tile's finished outputs are
  * postprocessed: FINISH_PANELS and
  *   finish_panels(a, pixel, count, channel, until)
@@ -166,7 +167,7 @@ WALK(const void *args, long begin, long end) {
 #endif
         find_rows(a, &rows, scratch, at * MR, count);
 #ifdef READ_AHEAD
-        rows.ahead = (t - panel) * rows.count * F32_BYTES_AHEAD(rows.length);
+        rows.ahead = (t - panel) * rows.count * BYTES_AHEAD(rows.length);
 #endif
         if (count == MR)
             tile_panels(MR, a, &rows, w, at * MR, panel, panel + now);

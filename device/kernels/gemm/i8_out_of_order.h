@@ -24,11 +24,18 @@
     D OB_HIGH(0, x, b) OB_HIGH(1, x, b) OB_ADD(0, j) OB_HIGH(2, x, b) OB_ADD(1, j)                 \
         OB_HIGH(3, x, b) OB_ADD(2, j)
 
+/* Prefetches a line of a later call's weights. The load, of a line that was prefetched before,
+ * shows the board simulator the address. */
+#define OB_AHEAD                                                                                   \
+    "ldr wzr, [%[ahead]]\n"                                                                        \
+    "prfm pldl2keep, [%[ahead], %[touched]]\n"                                                     \
+    "add %[ahead], %[ahead], #64\n"
+
 /* A step along k, which loads the rows y of the next one, or its own once more. */
-#define OB_STEP(x, y, FLIP)                                                                        \
+#define OB_STEP(x, y, FLIP, AHEAD)                                                                 \
     OB_COLUMN(0, x, b, OB_ADD(3, 3), OB_LOAD(c, 16), "subs %[n], %[n], #1\n",                      \
               "csel %[t], %[bytes], xzr, ne\n", "add %[next], %[next], %[t]\n")                    \
-    OB_COLUMN(1, x, c, OB_ADD(3, 0), OB_LOAD(b, 32), OB_ROW(y, 0), OB_ROW(y, 1), "")               \
+    OB_COLUMN(1, x, c, OB_ADD(3, 0), OB_LOAD(b, 32), OB_ROW(y, 0), OB_ROW(y, 1), AHEAD)            \
     OB_COLUMN(2, x, b, OB_ADD(3, 1), OB_LOAD(c, 48), OB_ROW(y, 2), OB_ROW(y, 3),                   \
               "add %[w], %[w], %[t], lsl #2\n")                                                    \
     OB_COLUMN(3, x, c, OB_ADD(3, 2), OB_LOAD(b, 0), FLIP(y, 0) FLIP(y, 1), FLIP(y, 2) FLIP(y, 3),  \
@@ -36,22 +43,23 @@
 
 #define OB_SUM(i, j) [s##i##j] "+w"(sums->of[i][j])
 #define OB_SUMS(i) OB_SUM(i, 0), OB_SUM(i, 1), OB_SUM(i, 2), OB_SUM(i, 3)
-#define OB_STEPS(FLIP)                                                                             \
-    __asm__("1:\n" OB_STEP(x, y, FLIP) "b.eq 2f\n" OB_STEP(y, x, FLIP) "b.ne 1b\n"                 \
-                                                                       "2:\n" OB_ADD(3, 3)         \
+#define OB_STEPS(FLIP, AHEAD)                                                                      \
+    __asm__("1:\n" OB_STEP(x, y, FLIP, AHEAD) "b.eq 2f\n" OB_STEP(y, x, FLIP,                      \
+                                                                  AHEAD) "b.ne 1b\n"               \
+                                                                         "2:\n" OB_ADD(3, 3)       \
             : OB_SUMS(0), OB_SUMS(1), OB_SUMS(2),                                                  \
               OB_SUMS(3), [x0] "+w"(x[0]), [x1] "+w"(x[1]), [x2] "+w"(x[2]), [x3] "+w"(x[3]),      \
               [y0] "=&w"(y[0]), [y1] "=&w"(y[1]), [y2] "=&w"(y[2]), [y3] "=&w"(y[3]), [b] "+w"(b), \
               [c] "=&w"(c), [p0] "=&w"(p[0]), [p1] "=&w"(p[1]), [p2] "=&w"(p[2]), [p3] "+w"(p[3]), \
-              [w] "+r"(w), [n] "+r"(n), [next] "+r"(next), [t] "=&r"(t)                            \
+              [w] "+r"(w), [n] "+r"(n), [next] "+r"(next), [t] "=&r"(t), [ahead] "+r"(ahead)       \
             : [from0] "r"(row[0]), [from1] "r"(row[1]), [from2] "r"(row[2]), [from3] "r"(row[3]),  \
-              [bytes] "r"((long)I8_STEP), [flips] "w"(flips)                                       \
+              [bytes] "r"((long)I8_STEP), [flips] "w"(flips), [touched] "n"(EK_READ_AHEAD_TOUCHED) \
             : "cc", "memory")
 
-/* sums += rows in place by a panel, over `length` values of k; rows or panel contain no -128.
- * Returns the end of the panel. */
+/* sums += rows in place by a panel, over `length` values of k; rows or panel contain no -128. If
+ * `ahead`, prefetches a line from there on in each step. Returns the end of the panel. */
 EK_INLINE const i8_value *i8_rows_out_of_order(i8_sums *sums, const i8_rows a, long length,
-                                               const i8_value *panel) {
+                                               const char *ahead, const i8_value *panel) {
     const i8_row *const *const row = a.row;
     const vi flips = vi_splat(a.flip);
     vi x[4], y[4], p[4] = {0}, b = i8_vector(panel), c;
@@ -61,10 +69,16 @@ EK_INLINE const i8_value *i8_rows_out_of_order(i8_sums *sums, const i8_rows a, l
     EK_UNROLL
     for (int i = 0; i < 4; i++)
         x[i] = i8_vector(row[i]) ^ flips;
-    if (a.flip)
-        OB_STEPS(OB_FLIP);
+    if (ahead)
+        ahead -= EK_READ_AHEAD_TOUCHED;
+    if (a.flip && ahead)
+        OB_STEPS(OB_FLIP, OB_AHEAD);
+    else if (a.flip)
+        OB_STEPS(OB_FLIP, "");
+    else if (ahead)
+        OB_STEPS(OB_NO_FLIP, OB_AHEAD);
     else
-        OB_STEPS(OB_NO_FLIP);
+        OB_STEPS(OB_NO_FLIP, "");
     w = panel + steps * 4 * I8_STEP;
     if (!a.half)
         return w;

@@ -148,20 +148,29 @@ def test_one_core_reads_from_memory_where_all_get_no_more(board, megabytes, thre
 
 
 @pytest.mark.parametrize(
-    ("board", "kilobytes", "threads", "reads"),
+    ("board", "kilobytes", "threads", "dtype", "reads"),
     [
-        ("rpi5", 128, 4, True),
-        ("rpi5", 128, 1, False),
-        ("rpi5", 512, 4, False),
-        ("rpi4", 128, 4, False),
-        ("rk3566", 128, 4, False),
-        ("x86-64-v3", 128, 4, False),
+        ("rpi5", 128, 4, DType.F32, True),
+        ("rpi5", 128, 1, DType.F32, False),
+        ("rpi5", 512, 4, DType.F32, False),
+        ("rpi4", 128, 4, DType.F32, False),
+        ("rk3566", 128, 4, DType.F32, False),
+        ("x86-64-v3", 128, 4, DType.F32, False),
+        ("rpi4", 32, 4, DType.I8, True),
+        ("rpi4", 32, 1, DType.I8, False),
+        ("rpi3", 32, 4, DType.I8, False),
+        ("rpi5", 32, 4, DType.I8, False),
     ],
-    ids=["A76", "one", "cached", "A72", "in-order", "x86"],
+    ids=[
+        *("A76", "one", "cached", "A72", "in-order", "x86"),
+        *("bytes", "bytes-one", "bytes-in-order", "bytes-of-dots"),
+    ],
 )
-def test_convolutions_of_many_pixels_prefetch_for_those_of_few(board, kilobytes, threads, reads):
+def test_convolutions_of_many_pixels_prefetch_for_those_of_few(
+    board, kilobytes, threads, dtype, reads
+):
     profile = dataclasses.replace(load_profile(board), l2_bytes=kilobytes << 10, l3_bytes=0)
-    lowered = lower(read_ahead_graph(), profile, threads=threads).lowered
+    lowered = lower(read_ahead_graph(dtype=dtype), profile, threads=threads).lowered
     large, *small = calls_of(call for step in lowered.steps for call in step.calls)
     assert not any("ahead" in call.fields for call in small)
     assert ("ahead" in large.fields) == reads

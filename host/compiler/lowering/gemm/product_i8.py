@@ -29,6 +29,7 @@ from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.borders import border_fields, flips_as_it_copies
 from edgekit.host.compiler.lowering.gemm.byte_depth import Depth, depth_of
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, grain_of, runs_alone
+from edgekit.host.compiler.lowering.gemm.read_ahead import READ_AHEAD, bytes_read_ahead
 from edgekit.host.compiler.lowering.gemm.requantize import requantized_by, wrap_i32
 from edgekit.host.compiler.lowering.gemm.winograd_i8 import lower_bytes
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
@@ -196,7 +197,8 @@ def i8_product(
     after, called, table = look_up_of(ctx, node)
     flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
     steps = _few_steps(ctx, window, method, depth) if "NARROW" in packed.macros else 0
-    walk = f"_strips{steps}" if steps else ""
+    reads = not steps and bytes_read_ahead(ctx, window.pixels, tile, packed.macros)
+    walk = f"_strips{steps}" if steps else "_ahead" * reads
     suffix = packed.suffix + "_flipped" * flips + walk + called
     kernel = ctx.kernel(
         f"{x.dtype.value}_{requantized.kind}_{tile.mr}x{tile.nv * vl}{suffix}",
@@ -210,6 +212,7 @@ def i8_product(
         **packed.macros,
         **({"FLIPPED": 1} if flips else {}),
         **({"STEPS": steps} if steps else {}),
+        **({READ_AHEAD: 1} if reads else {}),
         **requantized.macros,
         **after,
     )
