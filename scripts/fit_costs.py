@@ -84,7 +84,7 @@ def models() -> dict[str, Path]:
 
 def cases(wanted: argparse.Namespace) -> Iterator[Case]:
     """The recorded results of available models."""
-    known, totals, operators = models(), _read_json(_MODELS), _read_json(_OPERATORS)
+    known, totals, operators = models(), _totals(), _read_json(_OPERATORS)
     for core in wanted.core:
         found = {f"{model} f32": {"cycles": n} for model, n in totals[core].items()}
         for key, more in operators.get(core, {}).items():
@@ -94,6 +94,12 @@ def cases(wanted: argparse.Namespace) -> Iterator[Case]:
             if model in known and _is_wanted(model, wanted):
                 named = recorded.get("operators", {})
                 yield Case(core, known[model], precision, recorded["cycles"], named)
+
+
+def _totals() -> dict[str, dict[str, float]]:
+    """The recorded cycles of models by core, without those whose weights have few bits."""
+    cores = _read_json(_MODELS).items()
+    return {core: {name: n for name, n in of.items() if " " not in name} for core, of in cores}
 
 
 def check(wanted: argparse.Namespace) -> None:
@@ -122,9 +128,7 @@ def check(wanted: argparse.Namespace) -> None:
 
 def fit(wanted: argparse.Namespace) -> None:
     """Write the rates of each core."""
-    if missing := sorted(
-        {name for core in _read_json(_MODELS).values() for name in core} - {*models()}
-    ):
+    if missing := sorted({name for core in _totals().values() for name in core} - {*models()}):
         raise SystemExit(
             f"fit_costs: expected all models with recorded cycles, found no {', '.join(missing)}; "
             "name the folder that has them: EDGEKIT_EXTRA_DATA=FOLDER"
