@@ -60,10 +60,9 @@ def test_a_board_finds_the_gemm_table_of_its_core(name, of):
 
 def test_a_new_core_is_one_file_and_finds_what_is_known_of_the_nearest(profile):
     a35 = profile("a35", 'inherits = "a53"\ndescription = "A35"\ncore = "cortex-a35"\n')
-    a53, shape = load_board("a53"), GemmShape(5, 92, 6)
+    a53, shape = load_board("a53"), GemmShape(3, 1000, 3)
     assert a35.platforms[:2] == ("cortex-a35", "cortex-a53") and a35.in_order
-    found = table_of(a35).choose(a35, shape, packed="a")
-    known = table_of(a53).choose(a53, shape, packed="a")
+    found, known = (table_of(board).choose(board, shape) for board in (a35, a53))
     assert found == known and found.rule == "exact" and known.method
     assert layout_table_of(a35) == layout_table_of(a53) is not None
     nano = profile("a58", 'inherits = "a57"\ndescription = "A58"\ncore = "cortex-a58"\n')
@@ -78,7 +77,6 @@ def test_other_instruction_sets_say_nothing_of_a_core(profile):
 @pytest.mark.parametrize("name", ["rk3566", "a55"])
 def test_tables_of_a_core_serve_all_boards_that_have_it(name, data):
     board = load_board(name)
-    assert table_of(board).rows == ()
     for kind in ("gemm", "spmv"):
         _put(data, kind, "cortex-a57", "cortex-a55.json")
     _put(data, "layouts", "cortex-a72", "cortex-a55.json")

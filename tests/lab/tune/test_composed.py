@@ -60,6 +60,7 @@ def test_estimates_become_rows_and_are_not_made_twice(
         table = build_table(history.read().measurements, board=_BOARD)
     answer = table.choose(_BOARD, _PRODUCT.shape, "f32", 2, "b")
     assert answer.rule == "exact" and answer.row and answer.row.source == "estimate"
+    assert not answer.row.relaxes and answer.row.radius is not None
     assert (answer.method.mr, answer.method.nr) == (8, 12)
 
 
