@@ -35,6 +35,21 @@ EK_INLINE void raise(int32_t *most, const scan *s, long row, const int rows, lon
     for (int r = 0; r < rows; r++)
         x[r] = x_row(s->args, row + r);
     long i = 0;
+    for (; i + STRIP <= count; i += STRIP) {
+        vi v[VECTORS];
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++)
+            v[j] = vi_load(most + i + j * EK_VL);
+        EK_UNROLL
+        for (int r = 0; r < rows; r++) {
+            EK_UNROLL
+            for (int j = 0; j < VECTORS; j++)
+                v[j] = vi_max(v[j], magnitude_of(x_load(x[r], from + i + j * EK_VL, half)));
+        }
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++)
+            vi_store(most + i + j * EK_VL, v[j]);
+    }
     for (; i + EK_VL <= count; i += EK_VL) {
         vi v = vi_load(most + i);
         EK_UNROLL
@@ -54,16 +69,21 @@ EK_INLINE void raise(int32_t *most, const scan *s, long row, const int rows, lon
 EK_INLINE void scan_block(const scan *s, long row, long row_end, long from, long count,
                           const int half) {
     int32_t most[CHANNELS] __attribute__((aligned(64)));
-    memset(most, 0, (size_t)ek_ceil(count, EK_VL) * EK_VL * sizeof *most);
+    memset(most, 0, (size_t)ek_ceil(count, STRIP) * STRIP * sizeof *most);
     for (; row + 4 <= row_end; row += 4)
         raise(most, s, row, 4, from, count, half);
     for (; row < row_end; row++)
         raise(most, s, row, 1, from, count, half);
-    for (long i = 0; i < count; i += EK_VL)
-        if (largest_lane(vi_load(most + i)) > s->limit)
-            for (long c = i; c < ek_min(i + EK_VL, count); c++)
+    for (long i = 0; i < count; i += STRIP) {
+        vi v = vi_load(most + i);
+        EK_UNROLL
+        for (int j = 1; j < VECTORS; j++)
+            v = vi_max(v, vi_load(most + i + j * EK_VL));
+        if (largest_lane(v) > s->limit)
+            for (long c = i; c < ek_min(i + STRIP, count); c++)
                 if (most[c] > s->limit)
                     mark(s, from + c, most[c]);
+    }
 }
 
 static void scan_piece(const void *args, long begin, long end) {
