@@ -23,14 +23,14 @@ typedef ek_grouped_row_args row_args;
 typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
 
 #if EK_I8 == EK_I8_MULL16 && BITS < 8
-/* The sums of each column's 16-bit parts, without what its weights have too much. */
-EK_INLINE void sum_columns(const int nv, const vi_short *s, int32_t excess, vi *to) {
+/* The sums of each column's 16-bit parts, and what is added to them. */
+EK_INLINE void sum_columns(const int nv, const vi_short *s, int32_t added, vi *to) {
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         const vi_short *of = s + j * EK_VL;
         to[j] = vi_sum4(vi_of_short(of[0]), vi_of_short(of[1]), vi_of_short(of[2]),
-                        vi_of_short(of[3])) -
-                vi_splat(excess);
+                        vi_of_short(of[3])) +
+                vi_splat(added);
     }
 }
 #endif
@@ -88,21 +88,23 @@ EK_INLINE pairs pairs_at(const uint8_t *w) {
 #include "ordered.h"
 #endif
 
-/* A group: its values of x, their sum, its weights, and lines to fetch (ahead_of). */
+/* A group: its values of x, what is added to its sums, its weights, lines to fetch (ahead_of), and
+ * what is multiplied next. */
 typedef struct {
-    const int8_t *x;
-    int32_t sum;
-    const uint8_t *w, *ahead;
+    const int8_t *x, *next_x;
+    const int32_t *sum;
+    const uint8_t *w, *next_w, *ahead;
 } group_at;
 
-#if EK_I8 == EK_I8_DOT4_SS
-#include "ordered.h"
-#endif
-
-/* group_sums: the exact sums of a group, times 1 / SUM_UNIT. */
+/* group_sums: the exact sums of a group, times 1 / SUM_UNIT. `kept`: what a kernel that KEEPS it
+ * loads ahead of the group, from load_first on. */
+typedef struct {
+    char none;
+} kept_nothing;
 #if BITS == 8
 #define SUM_UNIT 1.0f
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const i8_row *row[1] = {at.x};
     i8_sums sums;
     i8_clear(&sums);
@@ -121,6 +123,12 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
 #include "int4_row.h"
 #else
 #include "row_wide.h"
+#endif
+#ifndef KEEPS
+typedef kept_nothing kept_vectors;
+EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+    (void)nv, (void)w, (void)x, (void)kept;
+}
 #endif
 
 /* Where an outlier channel is in a panel. */
@@ -174,6 +182,8 @@ EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places
         add_scaled(nv, group + VALUES(nv), sums, total);
 }
 
+static const int32_t no_sum;
+
 EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *places,
                               const uint8_t *w, const uint8_t *end, long column) {
     const uint8_t *const panel = w;
@@ -181,14 +191,24 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         total[j] = extra[j] = vf_splat(0);
-    for (long g = 0; g < a->groups; g++, w += BLOCK(nv)) {
+    /* Not read in the loop, where the compiler believes that loads ahead change them. */
+    const long groups = a->groups, run = a->group * (IS_TABLES ? EK_ROW_TABLE / 2 : 1);
+    const int8_t *x = a->x1;
+    const int32_t *sum = a->sums ? a->sums : &no_sum;
+    const long sum_step = a->sums ? 1 : 0;
+    kept_vectors kept;
+    load_first(nv, w, x, &kept);
+    for (long g = 0; g < groups; g++, w += BLOCK(nv), x += run, sum += sum_step) {
         vi sums[NV];
-        const group_at at = {.x = a->x1 + g * a->group * (IS_TABLES ? EK_ROW_TABLE / 2 : 1),
-                             .sum = a->sums ? a->sums[g] : 0,
+        const int last = g + 1 == groups; /* loads its own first vectors again */
+        const group_at at = {.x = x,
+                             .next_x = last ? x : x + run,
+                             .sum = sum,
                              .w = w,
+                             .next_w = last ? w : w + BLOCK(nv),
                              .ahead = ahead_of(w, end, BLOCK(nv))};
         const vf step = vf_splat(IS_TABLES ? a->x_scale[g] : 1);
-        group_sums(nv, at, sums);
+        group_sums(nv, at, &kept, sums);
         const uint8_t *scale = w + VALUES(nv);
         prefetch(at.ahead + VALUES(nv), 0, (int)(BLOCK(nv) - VALUES(nv)));
         EK_UNROLL

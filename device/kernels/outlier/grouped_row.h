@@ -10,8 +10,8 @@ typedef struct {
     long n, groups, group; /* `group` values of x share a scale per column */
     const int8_t *x1;      /* [groups * group] quantized values, 0 where x is an outlier; or tables
                               [groups * group / 2][EK_ROW_TABLE] */
-    const int32_t *sums;   /* [groups] sums of x1, used if weights are stored plus 2, 4 or 8; of
-                              tables, what is added to sums */
+    const int32_t *sums;   /* [groups] what is added to sums of products, or NULL: 0. Of weights
+                              stored plus 2, 4 or 8, sums of x1 times that, negated */
     const float *x_scale;  /* of x1; of tables [groups] */
     const float *x;
     const int32_t *channel, *count; /* outliers: *count channels of x */

@@ -12,60 +12,89 @@ EK_INLINE pairs quarter_of(pairs all, const int q) {
     return q == 3 ? ordered_right6(all) : ordered_and(all, (uint8_t)(3 << 2 * q));
 }
 
-/* Steps of a group from x and w on; s: sums times 1, 4 and 16. `next` has the first vectors, then
- * those behind the steps, or if it `ends`, the last ones again. Each is loaded beside the
- * operations of a quarter. */
-EK_INLINE void add_steps(const int nv, const int steps, const int8_t *from, const uint8_t *w,
-                         const uint8_t *ahead, int ends, vi s[3][NV], pairs next[NV]) {
-    const int bytes = nv * 16;
-    pairs x[4];
+typedef struct {
+    pairs w[NV], x[4]; /* of a step; x of four steps */
+} kept_vectors;
+#define KEEPS
+
+EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        kept->w[j] = ordered_load(w, j * 16);
     EK_UNROLL
     for (int q = 0; q < 4; q++)
-        x[q] = ordered_load(from, q * QUARTER);
-    EK_UNROLL
-    for (int l = 0; l < steps; l++) {
-        pairs all[NV], part[NV];
-        w += l + 1 == steps && ends ? 0 : bytes;
-        prefetch(ahead, l * bytes, (l + 1) * bytes);
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            all[j] = next[j];
-        EK_UNROLL
-        for (int q = 0; q < 4; q++) {
-            EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                part[j] = quarter_of(all[j], q);
-            if (q < nv)
-                next[q] = ordered_load(w, q * 16);
-            EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                s[q % 3][j] = ordered_dot(s[q % 3][j], x[q], l, part[j]);
-        }
-    }
+        kept->x[q] = ordered_load(x, q * QUARTER);
 }
 
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
-    const int bytes = nv * 16, rest = QUARTER % I8_STEP / I8_GROUP;
-    const uint8_t *w = at.w, *ahead = at.ahead;
-    vi s[3][NV];
-    pairs next[NV];
-    long p = 0;
+/* The load beside operation i of the 8 * nv of a step, as one takes as long as two operations: the
+ * next step's vectors from the operation before the last quarter on, and before, if the group
+ * `begins`, what its sums begin with. */
+EK_INLINE void load_beside(const int nv, const int i, const int begins, const int32_t *sum,
+                           const uint8_t *next, vi s[3][NV], pairs loaded[NV]) {
+    const int after = i - 6 * nv + 1; /* the last quarter's first operation: 1 */
+    if (after >= 0 && after % 2 == 0 && after / 2 < nv)
+        loaded[after / 2] = ordered_load(next, after / 2 * 16);
+    if (begins && i < nv)
+        s[0][i] = ordered_splat(sum);
+    if (begins && i >= nv && i < 5 * nv && (i - nv) % 2 == 0)
+        s[1 + (i - nv) / (2 * nv)][(i - nv) / 2 % nv] = ordered_zero();
+}
+
+/* Steps of a group from w on; s: sums times 1, 4 and 16, which some begin. `kept` has the vectors
+ * of the first step and their x, then those at next_w and next_x. */
+EK_INLINE void add_steps(const int nv, const int steps, const int32_t *sum, const int begins,
+                         const uint8_t *w, const uint8_t *next_w, const int8_t *next_x,
+                         const uint8_t *ahead, vi s[3][NV], kept_vectors *kept) {
+    const int bytes = nv * 16;
     EK_UNROLL
-    for (int j = 0; j < nv; j++) {
-        s[0][j] = vi_splat(-2 * at.sum), s[1][j] = s[2][j] = vi_splat(0);
-        next[j] = ordered_load(w, j * 16);
+    for (int l = 0; l < steps; l++) {
+        const uint8_t *next = l + 1 < steps ? w + (l + 1) * bytes : next_w;
+        pairs part[NV], loaded[NV];
+        prefetch(ahead, l * bytes, (l + 1) * bytes);
+        EK_UNROLL
+        for (int i = 0; i < 8 * nv; i++) {
+            const int q = i / (2 * nv), j = i % nv;
+            if (i % (2 * nv) < nv)
+                part[j] = quarter_of(kept->w[j], q);
+            else
+                s[q % 3][j] = ordered_dot(s[q % 3][j], kept->x[q], l, part[j]);
+            load_beside(nv, i, begins && l == 0, sum, next, s, loaded);
+            if (l + 1 == steps && i % (2 * nv) == 2 * nv - 1 && q < 3)
+                kept->x[q] = ordered_load(next_x, q * QUARTER);
+        }
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            kept->w[j] = loaded[j];
     }
-    for (; p + I8_STEP <= QUARTER; p += I8_STEP, w += EK_VL * bytes, ahead += EK_VL * bytes)
-        add_steps(nv, EK_VL, at.x + p, w, ahead, p + I8_STEP == QUARTER, s, next);
-    if (rest)
-        add_steps(nv, rest, at.x + p, w, ahead, 1, s, next);
+    kept->x[3] = ordered_load(next_x, 3 * QUARTER);
+}
+
+EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, vi *to) {
+    const int step = nv * 16, first = ek_min(EK_VL, QUARTER / I8_GROUP);
+    const int rest = QUARTER % I8_STEP / I8_GROUP;
+    const uint8_t *w = at.w, *ahead = at.ahead;
+    const int8_t *x = at.x;
+    const uint8_t *const end = w + QUARTER / I8_GROUP * step;
+    vi s[3][NV];
+#define NEXT(count)                                                                                \
+    (w + (count) * step == end ? at.next_w : w + (count) * step),                                  \
+        (w + (count) * step == end ? at.next_x : x + I8_STEP)
+    add_steps(nv, first, at.sum, 1, w, NEXT(first), ahead, s, kept);
+    w += first * step, ahead += first * step, x += I8_STEP;
+    for (long p = I8_STEP; p + I8_STEP <= QUARTER; p += I8_STEP) {
+        add_steps(nv, EK_VL, at.sum, 0, w, NEXT(EK_VL), ahead, s, kept);
+        w += EK_VL * step, ahead += EK_VL * step, x += I8_STEP;
+    }
+    if (rest && QUARTER > I8_STEP)
+        add_steps(nv, rest, at.sum, 0, w, at.next_w, at.next_x, ahead, s, kept);
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         to[j] = s[0][j] + (s[1][j] >> 2) + (s[2][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     const int bytes = nv * EK_VL * I8_STEP;
+    (void)kept;
     const uint8_t *w = at.w, *ahead = at.ahead;
     vi_short s[NV * EK_VL] = {0};
     for (long p = 0; p < QUARTER; p += I8_STEP, w += bytes, ahead += bytes) {
@@ -86,7 +115,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
             }
         }
     }
-    sum_columns(nv, s, 2 * at.sum, to);
+    sum_columns(nv, s, *at.sum, to);
 }
 #endif
 #endif

@@ -80,7 +80,8 @@ EK_INLINE void add_steps(const int nv, const int steps, const int8_t *from, cons
         add_step(nv, 3, x, last, ahead, s, next);
 }
 
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const int vectors = nv + (nv + 1) / 2, bytes = vectors * 16;
     const int rest = QUARTER % I8_STEP / I8_GROUP;
     const uint8_t *w = at.w, *ahead = at.ahead;
@@ -92,7 +93,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
         next[i] = ordered_load(w, i * 16);
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        s[0][j] = vi_splat(-4 * at.sum), s[1][j] = vi_splat(0);
+        s[0][j] = vi_splat(*at.sum), s[1][j] = vi_splat(0);
     for (; p + I8_STEP <= QUARTER; p += I8_STEP, w += EK_VL * bytes, ahead += EK_VL * bytes)
         add_steps(nv, EK_VL, at.x + p, w, ahead, p + I8_STEP == QUARTER, s, next);
     if (rest)
@@ -102,7 +103,8 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
         to[j] = s[0][j] + (s[1][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const uint8_t *w = at.w, *ahead = at.ahead;
     const int columns = nv * EK_VL, bytes = (int)stream_step(columns, 3);
     vi_short s[NV * EK_VL] = {0};
@@ -127,7 +129,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
             }
         }
     }
-    sum_columns(nv, s, 4 * at.sum, to);
+    sum_columns(nv, s, *at.sum, to);
 }
 #endif
 #endif

@@ -4,62 +4,62 @@
 
 #if EK_I8 == EK_I8_DOT4_SS
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
-EK_INLINE void load_step(const int nv, const uint8_t *w, const int8_t *x, pairs *to, pairs *to_x) {
+typedef struct {
+    pairs w[NV], x[2]; /* of a step; x of EK_VL steps */
+} kept_vectors;
+#define KEEPS
+
+EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] = ordered_load(w, j * 16);
-    to_x[0] = ordered_load(x, 0), to_x[1] = ordered_load(x, HALF);
+        kept->w[j] = ordered_load(w, j * 16);
+    kept->x[0] = ordered_load(x, 0), kept->x[1] = ordered_load(x, HALF);
 }
 
 /* Half of the vectors of the next step are loaded beside each of two operations. Cores out of order
  * begin with those behind prefetches: otherwise A76 takes twice as long. */
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, vi *to) {
     const int bytes = nv * 16;
     const uint8_t *w = at.w, *ahead = at.ahead;
-    pairs next[NV], next_x[2];
     vi high[NV];
-    if (IS_LOADED)
-        load_step(nv, w, at.x, next, next_x);
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] = high[j] = vi_splat(0);
+        to[j] = ordered_zero(), high[j] = ordered_zero();
     for (long p = 0; p < HALF; p += I8_STEP) {
+        const int ends = p + I8_STEP == HALF;
+        const int8_t *const next_x = ends ? at.next_x : at.x + p + I8_STEP;
         if (!IS_LOADED) {
             prefetch(ahead, 0, EK_VL * bytes);
-            load_step(nv, w, at.x + p, next, next_x);
+            load_first(nv, w, at.x + p, kept);
         }
-        const pairs low_x = next_x[0], high_x = next_x[1];
+        const pairs low_x = kept->x[0], high_x = kept->x[1];
         EK_UNROLL
         for (int l = 0; l < EK_VL; l++) {
             pairs all[NV], part[NV];
             const int last = l + 1 == EK_VL, loads = IS_LOADED || !last;
-            const int ends =
-                IS_LOADED && last && p + I8_STEP == HALF; /* loads the last ones twice */
-            w += ends ? 0 : bytes;
+            w = last && ends ? at.next_w : w + bytes;
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                all[j] = next[j];
+                all[j] = kept->w[j];
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
                 part[j] = ordered_left4(all[j]);
                 if (loads && j % 2 == 0)
-                    next[j] = ordered_load(w, j * 16);
+                    kept->w[j] = ordered_load(w, j * 16);
             }
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
                 to[j] = ordered_dot(to[j], low_x, l, part[j]);
                 if (loads && j % 2 == 0 && j + 1 < nv)
-                    next[j + 1] = ordered_load(w, j * 16 + 16);
+                    kept->w[j + 1] = ordered_load(w, j * 16 + 16);
             }
             if (IS_LOADED)
                 prefetch(ahead, l * bytes, (l + 1) * bytes);
             EK_UNROLL
             for (int j = 0; j < nv; j++)
                 part[j] = ordered_and(all[j], 0xf0);
-            if (loads && last) {
-                const int8_t *const x = at.x + p + (ends ? 0 : I8_STEP);
-                next_x[0] = ordered_load(x, 0), next_x[1] = ordered_load(x, HALF);
-            }
+            if (loads && last)
+                kept->x[0] = ordered_load(next_x, 0), kept->x[1] = ordered_load(next_x, HALF);
             EK_UNROLL
             for (int j = 0; j < nv; j++)
                 high[j] = ordered_dot(high[j], high_x, l, part[j]);
@@ -73,7 +73,8 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
 #else
 #define SUM_UNIT 1.0f
 _Static_assert(GROUPS <= 128, "16 products of -127..127 and 0..15 fit 16 bits");
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const int bytes = nv * EK_VL * I8_STEP;
     const uint8_t *w = at.w, *ahead = at.ahead;
     vi_short s[NV * EK_VL] = {0};
@@ -90,7 +91,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
             s[j] = vi_mlal8(s[j], high_x, high, 1);
         }
     }
-    sum_columns(nv, s, 8 * at.sum, to);
+    sum_columns(nv, s, *at.sum, to);
 }
 #endif
 #endif

@@ -275,7 +275,7 @@ static void sum_slices(const ek_outlier_layer_args *l) {
         int32_t sum = 0;
         for (long p = 0; p < l->slice; p++)
             sum += x[p];
-        l->sums[i] = sum;
+        l->sums[i] = sum * l->factor;
     }
 }
 

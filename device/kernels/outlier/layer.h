@@ -17,13 +17,14 @@ typedef struct {
     const uint16_t *scale16; /* or the same as bfloat16 */
     long slice, slices, part_bytes, depth, columns, n_padded;
     int bits, streamed, scales;
-    uint8_t *x1;           /* [m][k], or NULL: only outliers are found */
-    float *row_scale;      /* [m] */
-    uint32_t *marks;       /* one bit per channel, padded to full words */
-    int32_t *channel;      /* [k] marked channels */
-    int32_t *count;        /* their number */
-    float *x2;             /* [m][EK_OUTLIER_CHANNELS] */
-    int32_t *sums;         /* [m][k / slice] sums of x1 over slices, or NULL */
+    uint8_t *x1;      /* [m][k], or NULL: only outliers are found */
+    float *row_scale; /* [m] */
+    uint32_t *marks;  /* one bit per channel, padded to full words */
+    int32_t *channel; /* [k] marked channels */
+    int32_t *count;   /* their number */
+    float *x2;        /* [m][EK_OUTLIER_CHANNELS] */
+    int32_t *sums;    /* [m][k / slice] sums of x1 over slices, times `factor`, or NULL */
+    int32_t factor;
     const float *residual; /* [m][n] or NULL; may alias y */
     float *y;              /* [m][n]: residual + X2 . W4, for the terms present; or NULL if the
                               product adds them: then W is not used */

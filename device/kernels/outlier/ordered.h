@@ -14,6 +14,20 @@ EK_INLINE pairs ordered_load(const void *from, const int at) {
     return v;
 }
 
+/* Loads take none of the ports of operations on vectors, as constants and copies do. */
+EK_INLINE vi ordered_zero(void) {
+    static const vi zero;
+    vi v;
+    __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(zero));
+    return v;
+}
+
+EK_INLINE vi ordered_splat(const int32_t *p) {
+    vi v;
+    __asm__ volatile("ld1r {%0.4s}, [%1]" : "=w"(v) : "r"(p), "m"(*p));
+    return v;
+}
+
 EK_INLINE pairs ordered_and(pairs v, const uint8_t mask) {
     const pairs all = mask - (pairs){0};
     __asm__ volatile("and %0.16b, %1.16b, %2.16b" : "=w"(v) : "w"(v), "w"(all));
@@ -50,6 +64,14 @@ EK_INLINE pairs ordered_load(const void *from, const int at) {
     pairs v;
     memcpy(&v, (const uint8_t *)from + at, sizeof v);
     return v;
+}
+
+EK_INLINE vi ordered_zero(void) {
+    return vi_splat(0);
+}
+
+EK_INLINE vi ordered_splat(const int32_t *p) {
+    return vi_splat(*p);
 }
 
 EK_INLINE pairs ordered_and(pairs v, const uint8_t mask) {

@@ -149,7 +149,8 @@ EK_INLINE void one_step(const int nv, i8_two16 s[PARTS][TWO], const int8_t *x, c
     }
 }
 
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const uint8_t *w = at.w, *ahead = at.ahead;
     const int step = (int)stream_step(nv * EK_VL, BITS);
     i8_two all[TWO] = {0};
@@ -173,7 +174,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
         const i8_two both = all[j / 2];
         to[j] = j % 2 ? __builtin_shufflevector(both, both, 8, 9, 10, 11, 12, 13, 14, 15)
                       : __builtin_shufflevector(both, both, 0, 1, 2, 3, 4, 5, 6, 7);
-        to[j] -= vi_splat((1 << (BITS - 1)) * at.sum);
+        to[j] += vi_splat(*at.sum);
     }
 }
 #endif

@@ -11,14 +11,15 @@ EK_INLINE int8x16_t looked_up(vi table, pairs at) {
     return vqtbl1q_s8((int8x16_t)table, (uint8x16_t)at);
 }
 
-EK_INLINE void group_sums(const int nv, const group_at at, vi *to) {
+EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
+    (void)kept;
     const int8_t *x = at.x;
     const uint8_t *w = at.w, *ahead = at.ahead;
     const int vectors = nv / UNIT;
     int16x8_t s[NV / UNIT][2];
     EK_UNROLL
     for (int j = 0; j < vectors; j++)
-        s[j][0] = s[j][1] = vdupq_n_s16((int16_t)at.sum);
+        s[j][0] = s[j][1] = vdupq_n_s16((int16_t)*at.sum);
     for (long p = 0; p < QUARTER;
          p++, w += vectors * 16, ahead += vectors * 16, x += 2 * EK_ROW_TABLE) {
         const vi table[2] = {i8_vector(x), i8_vector(x + EK_ROW_TABLE)};

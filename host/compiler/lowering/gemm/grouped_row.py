@@ -80,7 +80,7 @@ def is_streamed(ctx: Context, node: Node) -> bool:
     fits = isa.groups_tile.nv * isa.vl * weights.shape[1] // len(scale) <= I8_UNPACKED_BYTES
     if not _has_kernels(isa) or not fits:
         return False
-    few = _bits_of(ctx, node) <= 4
+    few = bits_of(ctx, node) <= 4
     if len(scale) == 1:  # there are kernels without groups, for short rows better ones
         return few and _for_a_row(ctx, node) and weights.shape[1] % (2 * isa.k_step) == 0
     return few or _for_a_row(ctx, node) or isa.i8 is ByteProduct.DOT4_SS
@@ -112,7 +112,8 @@ def _for_a_row(ctx: Context, node: Node) -> bool:
     return one or node.inputs[1] in ctx.weights.panels
 
 
-def _bits_of(ctx: Context, node: Node) -> int:
+def bits_of(ctx: Context, node: Node) -> int:
+    """Bits per weight of an OutlierFullyConnected in its stream."""
     weights, scale = operands_of(ctx, node)
     depth = round_up(weights.shape[1] // len(scale), ctx.isa.k_step)
     return 2 if _looks_up(ctx, node) else _bits(ctx.isa, weights, depth)
@@ -122,7 +123,7 @@ def stream_of(ctx: Context, node: Node) -> Stream:
     """Stores the weights of an OutlierFullyConnected."""
     isa, (weights, scale) = ctx.isa, operands_of(ctx, node)
     depth = round_up(weights.shape[1] // len(scale), isa.k_step)
-    bits, (stored, kind) = _bits_of(ctx, node), _stored_scales(scale)
+    bits, (stored, kind) = bits_of(ctx, node), _stored_scales(scale)
     nv = 2 if isa.i8 is ByteProduct.MULL16 and isa.registers < _REGISTERS else 4
     tables = _looks_up(ctx, node)
     columns = TABLE_COLUMNS if tables else nv * isa.vl
@@ -147,7 +148,7 @@ def _bits(isa: Isa, weights: Array, depth: int) -> int:
     return 4 if halves and fits_int4(weights) else 8
 
 
-def _raised_by(isa: Isa, bits: int) -> int:
+def raised_by(isa: Isa, bits: int) -> int:
     """What is added to values before they are stored: 0 for signed ones."""
     if bits == 4:
         return 0 if isa.i8 is ByteProduct.DOT4_SS else 8
@@ -186,8 +187,7 @@ def grouped_row(
         "n": n,
         "groups": stream.groups,
         "group": k // stream.groups,
-        "sums": None,
-        **{key: at for key, at in row.items() if key != "sums" or _raised_by(isa, stream.bits)},
+        **row,
         "x": Value(node.inputs[0] or ""),
         "channel": channel,
         "count": count,
@@ -253,7 +253,7 @@ def _panels(
         fours = (values.reshape(*values.shape[:2], -1, 4) + np.uint8(2)) & np.uint8(3)
         values = np.bitwise_or.reduce(fours << np.arange(0, 8, 2, dtype=np.uint8), axis=-1)
     elif bits < 8:
-        codes = (values + np.uint8(_raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
+        codes = (values + np.uint8(raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
         values = _three_bits(codes, isa, columns) if bits == 3 else _shared_bytes(codes, bits)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
     tail = np.ascontiguousarray(tail).view(np.uint8)

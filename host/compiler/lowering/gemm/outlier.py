@@ -27,9 +27,11 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
 from edgekit.host.compiler.lowering.gemm.grouped_row import (
     STREAM_SCALES,
     Stream,
+    bits_of,
     grouped_row,
     is_streamed,
     operands_of,
+    raised_by,
     stream_of,
 )
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
@@ -122,6 +124,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "count": count,
         "x2": ctx.scratch(node, 4 * m * OUTLIER_CHANNELS),
         "sums": None,
+        "factor": 0,
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
     }  # fmt: skip
@@ -141,9 +144,10 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
     channel, count = ctx.scratch(node, 4 * k), ctx.scratch(node, 4)
     tables = row_tables(ctx, node, slices, channel, count) if op.tables else None
     x1 = row_scale = sums = None
+    factor = -raised_by(ctx.isa, bits_of(ctx, node))
     if tables is None:
         x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
-        sums = ctx.scratch(node, 4 * slices)
+        sums = ctx.scratch(node, 4 * slices) if factor else None
     fields: dict[str, Field] = {
         "m": 1, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,
@@ -155,6 +159,7 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
         "channel": channel,
         "count": count,
         "sums": sums,
+        "factor": factor,
         "y": None,
     }  # fmt: skip
     layer = KernelCall(_layer_kernel(ctx), fields, None)
