@@ -20,7 +20,8 @@
 #define UNIT (IS_TABLES ? 16 / EK_VL : 1) /* vectors of columns that a panel has at least */
 
 typedef ek_grouped_row_args row_args;
-typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
+#define BYTES_AT_ONCE (EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : EK_I8 == EK_I8_MADOT ? 4 * EK_VL : 16)
+typedef uint8_t pairs __attribute__((vector_size(BYTES_AT_ONCE)));
 
 #if EK_I8 == EK_I8_MULL16 && BITS < 8
 /* The sums of each column's 16-bit parts, and what is added to them. */
@@ -115,6 +116,8 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
 }
 #elif IS_TABLES
 #include "tables_row.h"
+#elif EK_I8 == EK_I8_MADOT
+#include "madot_row.h"
 #elif BITS == 2 && EK_I8 != EK_I8_WIDE16
 #include "int2_row.h"
 #elif BITS == 3 && EK_I8 != EK_I8_WIDE16

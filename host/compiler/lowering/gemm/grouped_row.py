@@ -23,7 +23,7 @@ from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value, Weight
 from edgekit.kb.targets.isa import ByteProduct, Isa
 
 STREAM_SCALES = ("STREAM_F32", "STREAM_BF16", "STREAM_F16")  # numbered as in outlier/stream.h
-_KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16)
+_KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16, ByteProduct.MADOT)
 _MOST_DEPTH, _WIDE_VL = {2: 512, 3: 256, 4: 128}, 8  # so that 16-bit sums of a group fit
 STREAM_TABLES, TABLE_COLUMNS = 16, 64  # of outlier/stream.h; columns of its panels
 # Per line of weights on a core in order: a row times 2048 x 2048, in simulated time. On rpi3 (A53),
@@ -83,6 +83,8 @@ def is_streamed(ctx: Context, node: Node) -> bool:
     few = bits_of(ctx, node) <= 4
     if len(scale) == 1:  # there are kernels without groups, for short rows better ones
         return few and _for_a_row(ctx, node) and weights.shape[1] % (2 * isa.k_step) == 0
+    if isa.i8 is ByteProduct.MADOT:  # its row by bytes does not fetch them ahead
+        return few
     return few or _for_a_row(ctx, node) or isa.i8 is ByteProduct.DOT4_SS
 
 
@@ -142,6 +144,8 @@ def _bits(isa: Isa, weights: Array, depth: int) -> int:
     """Bits per weight in which the kernel can have them."""
     quarters = depth % (4 * isa.i8.group) == 0
     for bits, fits in ((2, fits_int2), (3, fits_int3)):
+        if bits == 3 and isa.i8 is ByteProduct.MADOT:
+            continue  # no kernel: 4 bits
         if quarters and depth <= _MOST_DEPTH[bits] and fits(weights):
             return bits
     halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH[4]
