@@ -6,13 +6,14 @@
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
 typedef struct {
     pairs w[NV], x[2]; /* of a step; x of EK_VL steps */
+    vi zeros[NV];      /* that sums begin with */
 } kept_vectors;
 #define KEEPS
 
 EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        kept->w[j] = ordered_load(w, j * 16);
+        kept->w[j] = ordered_load(w, j * 16), kept->zeros[j] = ordered_zero();
     kept->x[0] = ordered_load(x, 0), kept->x[1] = ordered_load(x, HALF);
 }
 
@@ -21,10 +22,9 @@ EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_
 EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, vi *to) {
     const int bytes = nv * 16;
     const uint8_t *w = at.w, *ahead = at.ahead;
-    vi high[NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] = ordered_zero(), high[j] = ordered_zero();
+        to[j] = kept->zeros[j];
     for (long p = 0; p < HALF; p += I8_STEP) {
         const int ends = p + I8_STEP == HALF;
         const int8_t *const next_x = ends ? at.next_x : at.x + p + I8_STEP;
@@ -32,7 +32,6 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
             prefetch(ahead, 0, EK_VL * bytes);
             load_first(nv, w, at.x + p, kept);
         }
-        const pairs low_x = kept->x[0], high_x = kept->x[1];
         EK_UNROLL
         for (int l = 0; l < EK_VL; l++) {
             pairs all[NV], part[NV];
@@ -49,7 +48,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
             }
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
-                to[j] = ordered_dot(to[j], low_x, l, part[j]);
+                to[j] = ordered_dot(to[j], kept->x[0], l, part[j]);
                 if (loads && j % 2 == 0 && j + 1 < nv)
                     kept->w[j + 1] = ordered_load(w, j * 16 + 16);
             }
@@ -59,16 +58,18 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
             for (int j = 0; j < nv; j++)
                 part[j] = ordered_and(all[j], 0xf0);
             if (loads && last)
-                kept->x[0] = ordered_load(next_x, 0), kept->x[1] = ordered_load(next_x, HALF);
+                kept->x[0] = ordered_load(next_x, 0);
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                high[j] = ordered_dot(high[j], high_x, l, part[j]);
+                to[j] = ordered_dot(to[j], kept->x[1], l, part[j]);
+            if (loads && last)
+                kept->x[1] = ordered_load(next_x, HALF);
         }
         ahead += EK_VL * bytes;
     }
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] += high[j];
+        kept->zeros[j] = ordered_zero();
 }
 #else
 #define SUM_UNIT 1.0f
