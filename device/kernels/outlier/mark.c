@@ -176,11 +176,15 @@ EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float 
     const vi s = vi_splat(shift);
     long at = 0;
     for (; at + STRIP <= k; at += STRIP) {
+        vi v[VECTORS]; /* before any store, which could change x for all the compiler knows */
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
-            vi_to_bytes(to + here, quantize(x_load(x, here, half), f, marks, here, s));
+            v[j] = quantize(x_load(x, here, half), f, marks, here, s);
         }
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++)
+            vi_to_bytes(to + at + j * EK_VL, v[j]);
     }
     for (; at + EK_VL <= k; at += EK_VL)
         vi_to_bytes(to + at, quantize(x_load(x, at, half), f, marks, at, s));
