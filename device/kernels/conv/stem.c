@@ -22,7 +22,7 @@ static void image_lines(const ek_stem_args *a, long from, long until, T *restric
     for (long row = from; row < until; row++)
         for (int c = 0; c < CHW_CHANNELS; c++, to += a->line) {
             const long inside = row >= 0 && row < g->h ? width : 0;
-            const float *restrict x = (const float *)a->x + (c * (long)g->h + row) * g->w;
+            const float *restrict x = (const float *)a->x + c * (long)a->plane + row * g->w;
             memset(to, 0, (size_t)g->left * sizeof *to);
             EK_VECTOR_LOOP
             for (long i = 0; i < inside; i++)
@@ -50,7 +50,6 @@ static void convolve(const ek_stem_args *a, long from, long until, T *image, T *
  * runs: prefetchers of small cores follow at most two streams. */
 static void image_rows(const ek_stem_args *a, long from, long until, T *restrict to) {
     const ek_window *g = &a->conv.win;
-    const long plane = (long)g->h * g->w;
     const float *restrict x = (const float *)a->x;
     T stage[CHW_CHANNELS][STAGE] __attribute__((aligned(64)));
     for (long at = from * g->w; at < until * g->w; at += STAGE) {
@@ -58,7 +57,7 @@ static void image_rows(const ek_stem_args *a, long from, long until, T *restrict
         for (int c = 0; c < CHW_CHANNELS; c++) {
             EK_VECTOR_LOOP
             for (long i = 0; i < n; i++)
-                stage[c][i] = (T)x[c * plane + at + i];
+                stage[c][i] = (T)x[c * (long)a->plane + at + i];
         }
         EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)

@@ -14,5 +14,6 @@ typedef struct {
     int rows;            /* output rows per pass */
     int held;            /* offset in the buffer, in elements, of the image rows */
     int line;            /* with CHW_LINES: elements of a row of a channel with its padding */
+    int plane;           /* if channels first: elements between channels of x */
 } ek_stem_args;
 #endif

@@ -66,6 +66,6 @@ class RowChain(Operator):
 @dataclass(frozen=True)
 class ImageStem(RowChain):
     """`members` are a Conv2D, optionally followed by a MaxPool2D and preceded by a Transpose of a
-    channels-first image, with or without a Convert to f16."""
+    channels-first image, or of a slice of its rows, with or without a Convert to f16."""
 
     kind: ClassVar[str] = "image_stem"

@@ -11,7 +11,7 @@ from edgekit.device.runtime.kernel_facts import CHAIN_BYTES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.chains import members_of
-from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.ir.types import DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.chw_conv import line_width, lower_chw_conv
@@ -92,9 +92,13 @@ def lower_stem(ctx: Context, node: Node) -> list[KernelCall]:
         fields["line"] = width
         macros["CHW_LINES"] = 1
     if conv is not members[0]:
-        fields["x"] = Value(str(node.inputs[0]))
+        _, channels, height, row = ctx.tensor(node.inputs[0]).shape
+        cut = members[0].op
+        above = cut.begin[2] if isinstance(cut, ops.StridedSlice) else 0
+        fields["x"] = Value(str(node.inputs[0]), above * row * DType.F32.bytes)
+        fields["plane"] = height * row
         own["x"] = None
-        macros["CHW_CHANNELS"] = ctx.tensor(node.inputs[0]).shape[1]
+        macros["CHW_CHANNELS"] = channels
     parts: list[Kernel] = [product.kernel]
     if conv is not members[-1]:
         (pool,) = lower_pool(inner, members[-1])

@@ -28,9 +28,17 @@ _MAX_CHW_CHANNELS = 4  # maximum channels of a channels-first input
 
 def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
     """Builds stems, except on boards without estimates or with separate units for products."""
+    found = stems_of(graph, board, table)
+    return with_chains(graph, found, ops.ImageStem) if found else graph
+
+
+def stems_of(
+    graph: Graph, board: BoardProfile, table: KnowledgeBase
+) -> dict[str, tuple[Node, ...]]:
+    """The members of each stem, keyed by the name of each."""
     units = board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds)
     if board.arch not in _ESTIMATED or units:
-        return graph
+        return {}
     ctx, users = Context(graph, board.isa, board, table), Users(graph)
     found: dict[str, tuple[Node, ...]] = {}
     for node in graph.nodes:
@@ -38,7 +46,7 @@ def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph
             members = (*_leading_nodes(graph, users, node), node, *_trailing_pool(ctx, users, node))
             if len(members) > 1 and pieces_of(ctx, members) is not None:
                 found |= {n.name: members for n in members}
-    return with_chains(graph, found, ops.ImageStem) if found else graph
+    return found
 
 
 def _may_be_member(ctx: Context, node: Node) -> bool:
@@ -73,7 +81,20 @@ def _leading_nodes(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
         return ()
     x = graph.tensors[name]
     is_nchw = found[0].op.permutation == _CHANNELS_LAST and x.shape[1] <= _MAX_CHW_CHANNELS
-    return tuple(found) if is_nchw and x.dtype is DType.F32 and x.data is None else ()
+    if not is_nchw or x.dtype is not DType.F32 or x.data is not None:
+        return ()
+    band = producer.get(name)
+    cuts = band is not None and users.only_consumer(name) is not None and _cuts_rows(graph, band)
+    return (band, *found) if band is not None and cuts else tuple(found)
+
+
+def _cuts_rows(graph: Graph, node: Node) -> bool:
+    """Whether a node is a slice of complete rows of all channels of one image."""
+    if not isinstance(node.op, ops.StridedSlice):
+        return False
+    source, op = graph.tensors[node.inputs[0] or ""].shape, node.op
+    whole = (*source[:2], op.extent[2], *source[3:])
+    return len(source) == 4 and op.shape == op.extent == whole and set(op.stride) == {1}
 
 
 def _trailing_pool(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:
