@@ -18,7 +18,7 @@ from edgekit.host.compiler.golden.half import sample_note, unfitted_note
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.grouped_conv import join_groups
-from edgekit.host.compiler.lowering.conv.stems import with_stems
+from edgekit.host.compiler.lowering.conv.stems import stems_of, with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_additions, fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.gemm.row_tables import with_tables
@@ -38,6 +38,7 @@ from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, fixe
 from edgekit.host.compiler.transforms.passes.tie import from_beginning, tie_states
 from edgekit.host.compiler.transforms.passes.upsample import upsample_late
 from edgekit.host.compiler.transforms.split import memory_limit
+from edgekit.host.compiler.transforms.split.near import bands_for_time
 from edgekit.kb.targets.board import BoardProfile
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
@@ -231,7 +232,19 @@ def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
 def _in_chains(graph: Graph, target: Target) -> tuple[Graph, MethodGroups]:
     board, table = target.board, target.table
     groups = MethodGroups(board, table, target.options.threads or 1)
-    return chain_for_time(with_stems(graph, board, table), board, table, groups), groups
+    return chain_for_time(graph, board, table, groups), groups
+
+
+def _in_bands(work: PreparedGraph, target: Target) -> PreparedGraph:
+    stems = stems_of(work.graph, target.board, target.table)
+    found = bands_for_time(work.graph, target.board, target.options.threads, stems)
+    done = work.then("bands_for_time", found.graph)
+    origin = {name: work.origin.get(of, of) for name, of in found.origin.items()}
+    return replace(done, origin={**work.origin, **origin}) if origin else done
+
+
+def _begin_with_stems(work: PreparedGraph, target: Target) -> PreparedGraph:
+    return work.then("with_stems", with_stems(work.graph, target.board, target.table))
 
 
 PIPELINE: tuple[Transform, ...] = (
@@ -250,6 +263,8 @@ PIPELINE: tuple[Transform, ...] = (
     _join_groups,  # also those whose functions were before the concatenation
     _fuse_into_products,
     _chain_convolutions,
+    _in_bands,
+    _begin_with_stems,
     _graph_pass("fuse_additions", fuse_additions),
 )
 

@@ -31,7 +31,7 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A node of a chain in one band, with its part and the piece of its outputs.
 
     `views` maps outputs to the tensor in whose memory they are; `own` are the bytes of the other
@@ -47,7 +47,7 @@ class _Step:
     share: float  # of the node's work
 
 
-def _step_of(graph: Graph, node: Node, part: Piece, piece: Cut) -> _Step:
+def _step_of(graph: Graph, node: Node, part: Piece, piece: Cut) -> Step:
     tensors = graph.tensors
     views = view_sources(tensors, node)
     own = {t: cut_bytes(tensors[t], piece) for t in node.outputs if t not in views}
@@ -59,7 +59,7 @@ def _step_of(graph: Graph, node: Node, part: Piece, piece: Cut) -> _Step:
         if not lies_together(tensor.shape, read.axis):
             copied += cut_bytes(tensor, read)
     share = piece.size / tensors[node.outputs[0]].shape[piece.axis]
-    return _Step(node, part, piece, views, own, copied, share)
+    return Step(node, part, piece, views, own, copied, share)
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator
     """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
-    parts = _Parts(graph)
+    parts = Parts(graph)
     for first in range(worst, max(worst - _LONGEST, -1), -1):
         if graph.nodes[first].name in done:
             return
         for end in range(max(worst, first) + 1, min(first + _LONGEST, len(graph.nodes)) + 1):
             if graph.nodes[end - 1].name in done:
                 break
-            chain = _find_chain(graph, live, first, end)
+            chain = find_chain(graph, live, first, end)
             if chain is None:
                 continue
             out = graph.tensors[chain[-1].outputs[0]]
@@ -106,7 +106,7 @@ def _axes(node: Node, out: Tensor) -> list[int]:
     return axes if isinstance(node.op, Transpose) else axes[:1]
 
 
-def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, ...] | None:
+def find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, ...] | None:
     """The nodes from `first` to `end` (excluded) that the last one needs.
 
     None unless only its output is used by any other node.
@@ -129,7 +129,7 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
     return tuple(reversed(chain))
 
 
-def _cut_members(parts: _Parts, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
+def _cut_members(parts: Parts, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
     """The nodes of a chain that can run in bands like `band` of its output.
 
     Nodes whose entire output each band reads, such as the keys and values of attention, run first.
@@ -143,7 +143,7 @@ def _cut_members(parts: _Parts, chain: Sequence[Node], band: Cut) -> tuple[Node,
         if not whole.isdisjoint(node.outputs):
             whole.update(node.inputs)
             continue
-        cut = _union(wanted[t] for t in node.outputs if t in wanted)
+        cut = union(wanted[t] for t in node.outputs if t in wanted)
         step = None if cut is None else parts.step(node, cut, exact=node is chain[-1])
         if step is None:
             return ()
@@ -153,7 +153,7 @@ def _cut_members(parts: _Parts, chain: Sequence[Node], band: Cut) -> tuple[Node,
                 continue
             if piece is None:
                 whole.add(name)
-            elif (joined := _union((wanted.get(name, piece), piece))) is not None:
+            elif (joined := union((wanted.get(name, piece), piece))) is not None:
                 wanted[name] = joined
             else:
                 return ()
@@ -170,7 +170,7 @@ def _bytes_around(live: Live, chain: Sequence[Node], window: tuple[int, int]) ->
 
 
 def _estimate_plan(
-    parts: _Parts,
+    parts: Parts,
     live: Live,
     chain: tuple[Node, ...],
     window: tuple[int, int],
@@ -180,37 +180,36 @@ def _estimate_plan(
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
     graph = parts.graph
     out = graph.tensors[chain[-1].outputs[0]]
-    around = _bytes_around(live, chain, window)
-    if around >= live.peak:
+    if _bytes_around(live, chain, window) >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
-    places = (cuts[0], cuts[len(cuts) // 2], cuts[-1])
-    known = [parts.band(chain[-1], cut) for cut in places]
-    found = [known[0].steps(chain)]
-    if found[0] is None:
-        chain = _cut_members(parts, chain, cuts[0])
-        around = _bytes_around(live, chain, window)
-        found = [_Band(parts, chain[-1], cut).steps(chain) for cut in places] if chain else [None]
-    else:
-        found += [band.steps(chain) for band in known[1:]]
-    peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
-    for steps, times in zip(found, (1, len(cuts) - 2, 1), strict=False):
-        if steps is None:
-            return None
-        peak = max(peak, _band_peak(steps))
-        calls += len(steps) * times
-        for step in steps:
-            done[step.node.name] += step.share * times
-    extra = sum(count_operations(graph, n) * max(done[n.name] - 1, 0) for n in chain)
-    return BandPlan(*window, chain, tuple(cuts), around + peak, extra + CALL * calls)
+    made = parts.chain_in_bands(chain, cuts)
+    if made is None:
+        return None
+    around = _bytes_around(live, made.chain, window)
+    extra = sum(count_operations(graph, n) * max(made.done[n.name] - 1, 0) for n in made.chain)
+    return BandPlan(*window, made.chain, tuple(cuts), around + made.peak, extra + CALL * made.calls)
 
 
-class _Parts:
+@dataclass(frozen=True)
+class ChainInBands:
+    """What a chain needs in bands: `peak` bytes are alive within one, `done` says how often the
+    work of each node is done, in `calls` parts of nodes. `copied` are bytes of pieces of inputs,
+    by node, that are not contiguous."""
+
+    chain: tuple[Node, ...]
+    peak: int
+    done: Mapping[str, float]
+    calls: int
+    copied: Mapping[str, int]
+
+
+class Parts:
     """The parts of a graph's nodes, each made once however many bands share it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._steps: dict[tuple[str, Cut, bool], _Step | None] = {}
+        self._steps: dict[tuple[str, Cut, bool], Step | None] = {}
         self._bands: dict[tuple[str, Cut], _Band] = {}
 
     def band(self, last: Node, piece: Cut) -> _Band:
@@ -220,7 +219,31 @@ class _Parts:
             self._bands[key] = _Band(self, last, piece)
         return self._bands[key]
 
-    def step(self, node: Node, cut: Cut, exact: bool) -> _Step | None:
+    def chain_in_bands(self, chain: tuple[Node, ...], cuts: Sequence[Cut]) -> ChainInBands | None:
+        """Estimated from the first, middle and last of the `cuts` of the last node's output; inner
+        bands are like the middle one. None if the chain cannot be cut like that."""
+        places = (cuts[0], cuts[len(cuts) // 2], cuts[-1])
+        known = [self.band(chain[-1], cut) for cut in places]
+        found = [known[0].steps(chain)]
+        if found[0] is None:
+            chain = _cut_members(self, chain, cuts[0])
+            bands = [_Band(self, chain[-1], cut) for cut in places] if chain else []
+            found = [band.steps(chain) for band in bands] or [None]
+        else:
+            found += [band.steps(chain) for band in known[1:]]
+        peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
+        copied = dict.fromkeys(done, 0)
+        for steps, times in zip(found, (1, len(cuts) - 2, 1), strict=False):
+            if steps is None:
+                return None
+            peak = max(peak, _band_peak(steps))
+            calls += len(steps) * times
+            for step in steps:
+                done[step.node.name] += step.share * times
+                copied[step.node.name] += step.copied * times
+        return ChainInBands(chain, peak, done, calls, copied)
+
+    def step(self, node: Node, cut: Cut, exact: bool) -> Step | None:
         """The part that computes a piece of the outputs, `exact` or the smallest possible one
         around it; None if the node cannot be cut like that."""
         key = node.name, cut, exact
@@ -237,15 +260,15 @@ class _Band:
     """The parts that compute a piece of a tensor, found from the last one on: what is found for a
     chain serves longer ones with the same end."""
 
-    def __init__(self, parts: _Parts, last: Node, piece: Cut) -> None:
+    def __init__(self, parts: Parts, last: Node, piece: Cut) -> None:
         self._parts = parts
         self._last = last
         self._wanted: dict[str, Cut | None] = {last.outputs[0]: piece}  # None: impossible
         self._walked = 0
-        self._steps: list[_Step] = []
+        self._steps: list[Step] = []
         self._failed = False
 
-    def steps(self, chain: Sequence[Node]) -> tuple[_Step, ...] | None:
+    def steps(self, chain: Sequence[Node]) -> tuple[Step, ...] | None:
         """In execution order; None if a node of the chain cannot be cut."""
         for node in reversed(chain[: len(chain) - self._walked]):
             self._failed = self._failed or not self._add(node)
@@ -258,7 +281,7 @@ class _Band:
         if not wanted:
             return True  # this band would read only padding from it
         pieces = [piece for piece in wanted if piece is not None]
-        cut = _union(pieces) if len(pieces) == len(wanted) else None
+        cut = union(pieces) if len(pieces) == len(wanted) else None
         step = None if cut is None else self._parts.step(node, cut, exact=node is self._last)
         if step is None:
             return False
@@ -266,7 +289,7 @@ class _Band:
         for name, piece in zip(node.inputs, step.part.inputs, strict=True):
             if name is not None:
                 before = self._wanted.get(name, piece)
-                self._wanted[name] = _union((before, piece)) if before and piece else None
+                self._wanted[name] = union((before, piece)) if before and piece else None
         return True
 
 
@@ -285,7 +308,7 @@ def _in_whole_steps(site: Site, cut: Cut) -> Cut:
     return Cut(cut.axis, begin, min(end, out[cut.axis]))
 
 
-def _union(cuts: Iterable[Cut]) -> Cut | None:
+def union(cuts: Iterable[Cut]) -> Cut | None:
     """The smallest cut that contains all; None if there are none, or along different axes."""
     found = list(cuts)
     if len(found) == 1:
@@ -295,7 +318,7 @@ def _union(cuts: Iterable[Cut]) -> Cut | None:
     return Cut(found[0].axis, min(c.begin for c in found), max(c.end for c in found))
 
 
-def _band_peak(steps: Sequence[_Step]) -> int:
+def _band_peak(steps: Sequence[Step]) -> int:
     """Peak bytes within a band, without the first input and the last output."""
     root: dict[str, str] = {}  # the tensor whose memory holds a view
     last: dict[str, int] = {}
@@ -316,7 +339,7 @@ def _band_peak(steps: Sequence[_Step]) -> int:
 
 def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | None:
     """Return the banded graph; None if a band turns out to be impossible."""
-    nodes = _Parts(graph)
+    nodes = Parts(graph)
     bands = [_Band(nodes, plan.chain[-1], cut).steps(plan.chain) for cut in plan.cuts]
     if None in bands:
         return None
@@ -334,7 +357,7 @@ def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | 
     return builder.finish()
 
 
-def _add_band(builder: SplitBuilder, steps: Sequence[_Step], label: str) -> Node:
+def _add_band(builder: SplitBuilder, steps: Sequence[Step], label: str) -> Node:
     """Add the parts of one band; returns the last."""
     band: dict[str, tuple[Tensor, int]] = {}  # the band's piece of each tensor, and where it begins
     added: Node | None = None

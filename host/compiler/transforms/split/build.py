@@ -94,6 +94,16 @@ class SplitBuilder:
             joins.append(self.add(Node(name, Concat(axis), inputs, (out.name,)), origin))
         return joins
 
+    def joined(self, parts: Sequence[str], axis: int, label: str, origin: str) -> Tensor:
+        """Add the concatenation of tensors of the same kind; returns it."""
+        pieces = [self.tensors[name] for name in parts]
+        last = pieces[-1]
+        whole = cut_shape(last.shape, Cut(axis, 0, sum(t.shape[axis] for t in pieces)))
+        name = self._fresh_tensor(f"{last.name}/{label}")
+        self.tensors[name] = made = dataclasses.replace(last, name=name, shape=whole)
+        self.add(Node(self._fresh_node(name), Concat(axis), tuple(parts), (name,)), origin)
+        return made
+
     def _add_output(self, tensor: Tensor, cut: Cut, label: str) -> str:
         name = self._fresh_tensor(f"{tensor.name}/{label}")
         self.tensors[name] = dataclasses.replace(

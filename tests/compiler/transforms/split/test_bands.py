@@ -24,9 +24,13 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.compiler.transforms.split import split
+from edgekit.host.compiler.transforms.split.build import even_cuts
 from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.compiler.transforms.split.near import bands_for_time
+from edgekit.host.compiler.transforms.split.rolling import run_in_turns
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
+from tests.support.large_networks import Builder
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
 
@@ -143,6 +147,58 @@ def test_bands_begin_within_pixels_that_are_made_of_channels(as_shapes):
     want = evaluate(graph, inputs).outputs
     for name, array in evaluate(after, inputs).outputs.items():
         np.testing.assert_array_equal(array, want[name])
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    kinds=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    size=st.integers(5, 19),
+    count=st.integers(2, 6),
+)
+def test_bands_that_follow_each_other_compute_nothing_twice(seed, kinds, size, count):
+    chain = _Chain(np.random.default_rng(seed), size, 3)
+    for kind in (*kinds, 5):  # its rows can be cut anywhere
+        chain.step(kind)
+    graph, rows = chain.graph(), chain.tensors[chain.at].shape[1]
+    origin: dict[str, str] = {}
+    cuts = even_cuts(1, rows, -(-rows // count))
+    after = run_in_turns(graph, graph.nodes[:-1], cuts, origin)
+    assert after is not None
+    inputs = inputs_of(graph, seed)
+    want = evaluate(graph, inputs).outputs
+    for name, array in evaluate(after, inputs).outputs.items():
+        np.testing.assert_array_equal(array, want[name])
+    made = dict.fromkeys((n.name for n in graph.nodes), 0)
+    for node in after.nodes:
+        if node.op.multiplies:
+            made[origin.get(node.name, node.name)] += after.tensors[node.outputs[0]].elements
+    for node in graph.nodes:
+        whole = graph.tensors[node.outputs[0]].elements
+        assert made[node.name] <= whole, node.name
+
+
+def _pair(size: int, others: bool = False) -> Graph:
+    """Two convolutions; `others`: what is between them is read elsewhere, too."""
+    b = Builder(np.random.default_rng(1), DType.F32)
+    x = b.tensor(1, size, size, 16)
+    conv = ops.Conv2D((2, 2), padding=Padding(1, 1, 1, 1))
+    between = b.add(conv, x, b.weights(16, 3, 3, 16))
+    y = b.add(conv, between, b.weights(16, 3, 3, 16))
+    return Graph("pair", b.tensors, tuple(b.nodes), (x,), (y, between) if others else (y,))
+
+
+def test_images_that_leave_the_caches_stay_there_in_bands():
+    board, graph = load_board("rpi5"), _pair(321)
+    after = bands_for_time(graph, board, 4).graph
+    assert len(after.nodes) > 2 * len(graph.nodes)
+    assert Live(after).peak <= Live(graph).peak
+    inputs = inputs_of(graph)
+    want, made = (evaluate(g, inputs).outputs for g in (graph, after))
+    for name, array in made.items():
+        np.testing.assert_allclose(array, want[name], rtol=1e-5, atol=1e-5)
+    for other, where in ((graph, "rpi4"), (_pair(65), "rpi5"), (_pair(321, others=True), "rpi5")):
+        assert bands_for_time(other, load_board(where), 4).graph is other
 
 
 def test_bands_take_less_memory_and_say_where_they_come_from():
