@@ -187,9 +187,7 @@ class ServerLink:
         where = f"{self._home.host}:{self._home.port}"
         message = f"{where}: expected it to offer releases, found {answer.status} {why}"
         if answer.status in (401, 403):
-            raise InputError(
-                f"{message}; on the host: edgekit fleet enroll {self._home.board}"
-            )
+            raise InputError(f"{message}; on the host: edgekit fleet enroll {self._home.board}")
         raise LaterError(message, retry_after(answer))
 
     def _broken(self, error: Exception) -> LaterError:
