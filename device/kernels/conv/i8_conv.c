@@ -180,8 +180,8 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
         return;
     }
 #endif
-#if I8_INTERLEAVED && MR == 4 && NARROW
-    if (I8_OUT_OF_ORDER(mr, nv)) {
+#if EK_I8 == EK_I8_MULL16 && I8_INTERLEAVED && NARROW
+    if (mr == 4 && nv == 1) {
         const char *ahead = NULL;
 #ifdef READ_AHEAD
         const long own = rows->count * BYTES_AHEAD(rows->length);

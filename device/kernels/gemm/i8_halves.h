@@ -36,7 +36,11 @@ EK_INLINE void i8_half_step(const int mr, const int nv, i8_sums *sums, const i8_
     }
 }
 
-#if I8_INTERLEAVED && MR == 4
+/* Whether four rows by a vector may be scheduled for a core out of order. */
+#if !EK_IN_ORDER && defined __aarch64__ && MR == 4
+#define I8_INTERLEAVED 1
 #include "i8_out_of_order.h"
+#else
+#define I8_INTERLEAVED 0
 #endif
 #endif

@@ -98,14 +98,6 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #define I8_SCHEDULED 0
 #endif
 #define I8_IN_ORDER(mr, nv) (I8_SCHEDULED && (mr) == 4 && (nv) == 1)
-/* Whether it is scheduled for a core out of order (i8_out_of_order.h), if rows or panel contain no
- * -128. */
-#if EK_I8 == EK_I8_MULL16 && !EK_IN_ORDER && defined __aarch64__
-#define I8_INTERLEAVED 1
-#else
-#define I8_INTERLEAVED 0
-#endif
-#define I8_OUT_OF_ORDER(mr, nv) (I8_INTERLEAVED && (mr) == 4 && (nv) == 1)
 
 #if EK_I8 != EK_I8_MADOT
 /* Rows come in pairs; the last pair may have only one. */
