@@ -296,6 +296,7 @@ def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
         ("rpi3", GemmShape(100, 108, 64), "f32", {(8, 8)}),
         ("rpi3", GemmShape(128, 256, 20), "s8", {(4, 4)}),
         ("rk3566", GemmShape(128, 48, 128), "f32", {(8, 8)}),
+        ("rpi5", GemmShape(1000, 3, 3), "f32", {(32, 3)}),
     ],
 )
 def test_the_cores_own_costs_choose_the_tile(name, shape, dtype, tiles):
