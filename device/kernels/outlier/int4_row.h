@@ -10,11 +10,20 @@ typedef struct {
 } kept_vectors;
 #define KEEPS
 
-EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+EK_INLINE void load_step(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        kept->w[j] = ordered_load(w, j * 16), kept->zeros[j] = ordered_zero();
+        kept->w[j] = ordered_load(w, j * 16);
     kept->x[0] = ordered_load(x, 0), kept->x[1] = ordered_load(x, HALF);
+}
+
+EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+    if (!IS_LOADED)
+        return;
+    load_step(nv, w, x, kept);
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        kept->zeros[j] = ordered_zero();
 }
 
 /* Half of the vectors of the next step are loaded beside each of two operations. Cores out of order
@@ -24,13 +33,13 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
     const uint8_t *w = at.w, *ahead = at.ahead;
     EK_UNROLL
     for (int j = 0; j < nv; j++)
-        to[j] = kept->zeros[j];
+        to[j] = IS_LOADED ? kept->zeros[j] : vi_splat(0);
     for (long p = 0; p < HALF; p += I8_STEP) {
-        const int ends = p + I8_STEP == HALF;
+        const int ends = IS_LOADED && p + I8_STEP == HALF;
         const int8_t *const next_x = ends ? at.next_x : at.x + p + I8_STEP;
         if (!IS_LOADED) {
             prefetch(ahead, 0, EK_VL * bytes);
-            load_first(nv, w, at.x + p, kept);
+            load_step(nv, w, at.x + p, kept);
         }
         EK_UNROLL
         for (int l = 0; l < EK_VL; l++) {
