@@ -37,8 +37,10 @@ class UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         folder = os.open(self._path.parent, os.O_PATH)
-        self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
-        os.close(folder)
+        try:
+            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+        finally:
+            os.close(folder)
 
 
 FORM = "multipart/form-data; boundary=x"
