@@ -125,7 +125,7 @@ def test_a_row_of_a_table_has_the_caches_packed():
     form, packed = first.choice.form, first.choice.runner_up.method
     table = table_of(profile)
     key = key_of(
-        form.shape, table.platforms.index(profile.platform), table.sequences, "f32", 1, "b",
+        form.shape, table.platforms.index(profile.platform), table.for_operators, "f32", 1, "b",
         form.name,
     )  # fmt: skip
     row = OperatorRow(key, packed, form.shape, "tuner")

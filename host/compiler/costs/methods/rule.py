@@ -23,9 +23,7 @@ PACK_ROWS = 64  # row tiles that must use a packed B before packing pays
 ROWS_DEPTH = 128  # kc if panels are read from separate rows of B
 LEAST_DEPTH = 64  # of kc if rows of B in place share cache sets
 UNALIGNED = 60  # bytes that an unaligned row occupies beyond its own, on average
-# Lanes up to which strips may pay for one row, rows from which they do elsewhere, and with the tile
-# of cores in order
-STRIP_LANES, STRIP_ROWS, OWN_STRIP_ROWS = 4, 8, 2
+STRIP_LANES = 4  # up to which strips may pay for one row
 STRIP_DEPTH = 320  # of kc if strips of a B beyond the last cache are packed
 FLAT_DEPTH, FLAT_ROWS = 96, 64  # of kc, and most rows, if cores in order read strips of deep ones
 # The tile that cores in order have their own code for: its rows, from how many columns it pays, and

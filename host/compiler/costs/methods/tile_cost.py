@@ -15,7 +15,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     LEAST_DEPTH,
     LINE,
     LONG_VECTORS,
-    OWN_STRIP_ROWS,
     PAGE,
     PASS_DEPTH,
     POINTED,
@@ -27,7 +26,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     SMALL_K,
     SMALL_K_ROWS,
     STRIP_LANES,
-    STRIP_ROWS,
     SUM_BYTES,
     TRANSPOSED_AT_ONCE,
     TRANSPOSED_COLUMNS,
@@ -39,6 +37,9 @@ from edgekit.host.compiler.costs.methods.rule import (
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, caches_of, last_cache
 from edgekit.kb.targets.isa import BYTES, TileCosts, TileKind
+
+# Rows from which strips pay, and with the tile of cores in order; a board's C code has its own.
+_STRIP_ROWS, _OWN_STRIP_ROWS = 8, 2
 
 Kind = TileKind
 
@@ -317,7 +318,7 @@ def is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
 def strip_rows(board: BoardProfile) -> int:
     """Rows of A from which strips of a B beyond the last cache are packed."""
     all_pay = (board.costs or board.isa.costs).packs_all and board.isa.vl <= STRIP_LANES
-    most = STRIP_ROWS if in_order_tile(board, "f32") is None else OWN_STRIP_ROWS
+    most = _STRIP_ROWS if in_order_tile(board, "f32") is None else _OWN_STRIP_ROWS
     return 1 if all_pay else most
 
 
