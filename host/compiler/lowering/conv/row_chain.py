@@ -89,7 +89,10 @@ def strips_of(
         fitting.append(RowStrips(rows, behind))
     columns, found = _Columns(ctx, members, at, size), None
     if last and whole and need * size > near:
-        found = columns.best(min(room, near)) or (None if fitting else columns.best(most))
+        # One thread reads a depthwise result alone back from L2 in less time than cut columns cost.
+        if first or not fitting or ctx.threads > 1:
+            found = columns.best(min(room, near))
+        found = found or (None if fitting else columns.best(most))
     elif last and not whole and not fitting:
         found = columns.best(room, math.inf)
     if found is None and fitting:
