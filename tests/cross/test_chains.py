@@ -32,7 +32,7 @@ _BLOCKS = (
     (DType.F32, 1, 1, 112, 47),
     (DType.F32, 2, 1, 226, 31),
     (DType.I8, 2, 1, 450, 18),
-    (DType.F16, 2, 1, 226, 29),
+    (DType.F16, 2, 1, 226, 41),
     *(
         pytest.param(block, marks=_SLOW)
         for block in (
@@ -71,7 +71,7 @@ def test_strips_of_columns_compute_what_their_members_compute(name, block, virtu
     for threads in (1, 3):
         plan = lower(chain, board, threads=threads).lowered
         (call,) = (c for s in plan.steps for c in s.calls if "chain" in c.kernel.symbol)
-        assert call.fields["columns"] > 0 or threads == 1  # which may keep all columns
+        assert call.fields["columns"] > 0
         folder = build(chain, board, tmp_path / f"{threads}", threads=threads)
         made = machine.run(folder, cases, tmp_path)[0]
         off = np.max(np.abs(made.astype(np.float64) - want))
