@@ -97,7 +97,7 @@ end, sampler = time.monotonic() + float(sys.argv[2]), None
 while time.monotonic() < end:
     gemm(a, b)
     sampler = kernels._sampler(1)
-    if sampler and sum(each.tried for each in sampler._trials.values()) > 3:
+    if sampler and sum(each.tried for each in sampler._trials.values()) > 15:
         break
 print(json.dumps({"tile": [how.mr, how.nr], "cost": sampler.cost if sampler else 0.0}))
 """
