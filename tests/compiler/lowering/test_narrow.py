@@ -158,6 +158,10 @@ def test_transformed_weights_are_stored_where_they_gain_much_and_the_board_has_m
     graph = prepare_graph(import_model(path), board).graph
     note = winograd_note(graph, plan.lowered.transformed)
     assert "of 8 convolutions take 4,718,592 bytes on the board instead of 1,179,648;" in note
+    kept = plan.lowered.transformed
+    halves = [dataclasses.replace(n, name=f"{n.name}/1") for n in graph.nodes if n.name in kept]
+    parts = dataclasses.replace(graph, nodes=(*graph.nodes, *halves))
+    assert winograd_note(parts, {**kept, **{f"{name}/1": kept[name] for name in kept}}) == note
     limited = _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, memory_limit=2 << 20))
     assert 0 < _methods(limited)[0] < 8
     assert _memory(limited) <= _memory(direct) + (1 << 20)

@@ -91,7 +91,8 @@ def keep_transformed(ctx: Context, spending: Spending, time_us: float) -> Mappin
 
 def winograd_note(graph: Graph, kept: Mapping[str, KeptWeights]) -> str:
     """Describes what stored weights take; empty if there are none."""
-    stored = [n for n in graph.nodes if n.name in kept and kept[n.name].kept == "stored"]
+    found = [n for n in graph.nodes if n.name in kept and kept[n.name].kept == "stored"]
+    stored = list({n.inputs[1]: n for n in found}.values())  # parts of a layer share its weights
     if not stored:
         return ""
     weights = [graph.tensors[n.inputs[1] or ""] for n in stored]
