@@ -18,6 +18,8 @@ typedef void (*ek_task)(const void *args, long begin, long end);
 void ek_parallel(ek_pool *pool, ek_task task, const void *args, long tasks, long grain);
 /* Threads of a pool, including the caller; 1 if it is NULL. */
 int ek_pool_threads(const ek_pool *pool);
+/* Whether the pool was created for other cores than the one the caller is on. */
+int ek_pool_is_elsewhere(const ek_pool *pool);
 
 static inline long ek_min(long a, long b) {
     return a < b ? a : b;

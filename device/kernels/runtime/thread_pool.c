@@ -206,6 +206,12 @@ int ek_pool_threads(const ek_pool *p) {
     return p ? p->threads : 1;
 }
 
+int ek_pool_is_elsewhere(const ek_pool *p) {
+    int core = sched_getcpu();
+    return p && CPU_COUNT(&p->allowed) && core >= 0 && core < CPU_SETSIZE &&
+           !CPU_ISSET(core, &p->allowed);
+}
+
 void ek_pool_destroy(ek_pool *p) {
     if (!p)
         return;

@@ -130,8 +130,9 @@ static void run_in_order(timeline *t) {
 
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units) {
     ek_inference each = *inference;
-    int sequential = ek_pool_threads(inference->model->pool) > units;
-    each.pool = sequential ? inference->model->pool : NULL;
+    ek_pool *pool = inference->model->pool;
+    int sequential = ek_pool_threads(pool) > units || !ek_pool_is_elsewhere(pool);
+    each.pool = sequential ? pool : NULL;
     timeline t = {.inference = &each, .queues = queues, .units = units, .caller = pthread_self()};
     timeline *shared = &t;
     atomic_init(&t.others, 0);
@@ -143,7 +144,7 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
     if (sequential)
         run_in_order(&t);
     else
-        ek_parallel(inference->model->pool, work, &shared, units, 1);
+        ek_parallel(pool, work, &shared, units, 1);
 }
 
 void ek_stamps_add(uint64_t *stamps, int steps) {

@@ -28,11 +28,11 @@ typedef struct {
     int count;
 } ek_queue;
 
-/* Runs all queues, each step on one thread, with one thread per queue; a single thread suffices
- * because the steps have an order that satisfies all dependencies. If the pool has more threads
- * than there are queues, sharing each step among all of them is faster: then steps run in the order
- * of their numbers. Returns when all steps are done. With stamps, stamps[first + s + 1] is the
- * duration of step s: see ek_stamps_add. */
+/* Runs all queues, each step on one thread, with one thread per queue, if the pool's threads are on
+ * other cores than the caller. If they share its cores, or are more than there are queues, sharing
+ * each step among all of them is faster: then steps run in the order of their numbers, which
+ * satisfies all dependencies. Returns when all steps are done. With stamps, stamps[first + s + 1]
+ * is the duration of step s: see ek_stamps_add. */
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units);
 
 /* Converts the durations of `steps` steps to time stamps after stamps[0], as if they had run

@@ -47,7 +47,7 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.sanitizers
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_no_step_starts_before_what_it_waits_for(queues, threads):
-    run(queues, "0", "1000", str(threads))
+    run(queues, "0", "200", str(threads))
 
 
 @pytest.mark.long
