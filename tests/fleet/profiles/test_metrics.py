@@ -29,8 +29,8 @@ _DOCS = Path(__file__).parents[3] / "docs" / "monitoring"
 _ROLLOUTS = [("20261127-120000-abcd", 'a "quoted" model', {"done": 3, "failed": 1})]
 
 
-def arrived(sequence: int, dropped: int = 0, **subject: str) -> Batch:
-    """A hot board's batch, as the server decodes it."""
+def hot_batch(sequence: int, dropped: int = 0, **subject: str) -> bytes:
+    """A hot board's batch, as it sends it."""
     made = batch(7)
     made = replace(
         made,
@@ -41,8 +41,12 @@ def arrived(sequence: int, dropped: int = 0, **subject: str) -> Batch:
         ),
         environment=replace(made.environment, temperature_c=81.5, throttled=True),
     )
-    data = batch_bytes(made, SPOOL, sequence, dropped, 0)
-    return decode_batch(data.partition(b"\n")[2])
+    return batch_bytes(made, SPOOL, sequence, dropped, 0)
+
+
+def arrived(sequence: int, dropped: int = 0, **subject: str) -> Batch:
+    """A hot board's batch, as the server decodes it."""
+    return decode_batch(hot_batch(sequence, dropped, **subject).partition(b"\n")[2])
 
 
 def page_of(fleet: FleetMetrics) -> dict[str, Metric]:
