@@ -91,7 +91,15 @@ def fomo(ends: Ends) -> Iterator[Head]:
         return suppressed(to, to.constant(corners), _peaks(to, scores), _FOMO_LIMITS)
 
     what = f"'{output.name}' is like FOMO's, and boxes are the cells with the centers of objects"
-    yield Head("fomo", what, output.shape[3] - 1, rows, _FOMO_PIXELS)
+    # FOMO is the first half of a MobileNet: nothing is enlarged or joined.
+    joins = any(
+        map(ends.computes, (ops.ResizeBilinear.kind, ops.Concat.kind, ops.TransposeConv2D.kind))
+    )
+    is_known = ends.computes(ops.DepthwiseConv2D.kind) and not joins
+    doubt = f"'{output.name}' may be FOMO's cells with centers of objects, or a map of classes"
+    yield Head(
+        "fomo", what, output.shape[3] - 1, rows, _FOMO_PIXELS, doubt="" if is_known else doubt
+    )
 
 
 def detect_net(ends: Ends) -> Iterator[Head]:

@@ -8,12 +8,13 @@ import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.caffe_models import image, layer
 from tests.support.caffe_models import save as save_caffe
 from tests.support.detectors import best_boxes, built, detector, scattered
-from tests.support.onnx_models import node
+from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (64, 96)
 _CELLS = 8 * 12 + 4 * 6 + 2 * 3
@@ -125,12 +126,30 @@ def test_cells_of_fomo_are_boxes(tmp_path):
         shares[0, row, column, label] = share
     shares[..., 0] = 1 - shares[..., 1:].sum(-1)
     nodes = [node("Softmax", ["logits"], ["y"], axis=3)]
-    made = prepared(built(tmp_path, {"logits": np.log(shares)}, nodes, ["y"], _SIZE))
+    path = built(tmp_path, {"logits": np.log(shares)}, nodes, ["y"], _SIZE)
+    unsure = prepared(path)
+    assert unsure.task is None and "or a map of classes; --head fomo" in unsure.source
+    made = prepared(path, CompileOptions(task="detect", head="fomo"))
     assert made.task is not None and made.task.kind == "detect" and "FOMO" in made.source
     same(rows_of(made), [(0, 0.9, (24, 16, 32, 24)), (1, 0.8, (40, 16, 48, 24))])
     (tmp_path / "labels.txt").write_text("cup\npen\n")
     labeled = prepared(tmp_path / "m.onnx").task
     assert labeled is not None and labeled.labels == ("cup", "pen")
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_half_a_mobile_net_is_fomo(tmp_path, joins):
+    nodes = [
+        node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+        node("Conv", ["first", "dw"], ["a"], group=3, kernel_shape=[8, 8], strides=[8, 8]),
+        node("Concat", ["a", "a"], ["b"], axis=1) if joins else node("Relu", ["a"], ["b"]),
+        node("Transpose", ["b"], ["last"], perm=[0, 2, 3, 1]),
+        node("Softmax", ["last"], ["shares"], axis=3),
+    ]
+    weights = {"dw": np.ones((3, 1, 8, 8), np.float32)}
+    made = model(nodes, [value("x", [1, 64, 64, 3])], ["shares"], weights, opset=13)
+    found = prepared(save(made, tmp_path)).task
+    assert (found is None) == joins
 
 
 def test_boxes_of_each_cell_and_class(tmp_path):
