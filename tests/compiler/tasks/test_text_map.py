@@ -16,7 +16,7 @@ from tests.support.onnx_models import model, node, save, value
 _HEIGHT, _WIDTH = 64, 96
 
 
-def _detector(folder, twice=True, sizes=(_HEIGHT, _WIDTH), channels=3):
+def _detector(folder, twice=True, sizes=(_HEIGHT, _WIDTH), channels=3, end="map"):
     """Gives the share of white in squares of 4 pixels, enlarged by transposed convolutions."""
     nodes = [
         node("AveragePool", ["x"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
@@ -30,7 +30,7 @@ def _detector(folder, twice=True, sizes=(_HEIGHT, _WIDTH), channels=3):
     nodes += [
         node("Mul", ["c", "eight"], ["d"]),
         node("Add", ["d", "minus"], ["e"]),
-        node("Sigmoid", ["e"], ["map"]),
+        node("Sigmoid" if end == "map" else "Identity", ["e"], [end]),
     ]
     constants = {
         "one": np.ones((1, 1, 2, 2), np.float32),
@@ -38,7 +38,7 @@ def _detector(folder, twice=True, sizes=(_HEIGHT, _WIDTH), channels=3):
         "eight": np.float32(8),
         "minus": np.float32(-4),
     }
-    made = model(nodes, [value("x", ["batch", channels, *sizes])], ["map"], constants)
+    made = model(nodes, [value("x", ["batch", channels, *sizes])], [end], constants)
     return save(made, folder)
 
 
@@ -60,6 +60,19 @@ def test_boxes_are_around_what_is_text(tmp_path):
         (60 - grown[1], 40 - grown[1], 96, 52 + grown[1]),
     ]
     np.testing.assert_allclose(found[:, 3:7], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_maps_of_doctr_are_before_their_sigmoid(tmp_path, twice):
+    """Those that are enlarged in another way, as FAST's, count from a lower share on."""
+    made = prepared(_detector(tmp_path, twice, end="logits"))
+    assert made.task is not None and made.task.kind == "obb" and "like docTR's" in made.source
+    assert (made.task.fit, made.task.mean[0]) == ("letterbox", pytest.approx(0.798 * 255))
+    x = np.zeros((1, 3, _HEIGHT, _WIDTH), np.float32)
+    x[..., 8:16, 16:48] = 0.32  # a share of 0.19
+    x[..., 40:52, 60:92] = 1
+    rows = evaluate(made.graph, {"x": x}).outputs[made.task.output].reshape(-1, 19)
+    assert (rows[:, 1] >= 0).sum() == (1 if twice else 2)
 
 
 def test_lines_that_are_not_level_have_rotated_boxes(tmp_path):
