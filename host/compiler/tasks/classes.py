@@ -8,19 +8,15 @@ from typing import Any
 
 from edgekit.device.runtime.agent.task import CLASSIFY, CROP, LINEAR, STRETCH, TaskSpec
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import MMPRETRAIN
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel
 from edgekit.host.compiler.tasks.prepared import Prepared, with_note, without_task
 from edgekit.host.compiler.tasks.shares import as_shares, both_shares, is_vector
+from edgekit.host.compiler.tasks.usual_classes import usual_classes
 
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 _OF_IMAGENET = ("", " for ImageNet")
-# Of a face, and how FER+ takes gray pictures of so many pixels (Barsoum et al., 2016).
-_EMOTIONS = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt")
-_FACE: Sequence[int] = (64, 64, 1)
-_BYTES: dict[str, Any] = {"fit": STRETCH, "mean": (0.0,), "scale": (1.0,)}
 
 
 def classifier(model: KnownModel) -> Prepared | None:
@@ -38,9 +34,9 @@ def classifier(model: KnownModel) -> Prepared | None:
     labels = model.labels(count)
     if not (sure or labels) and is_vector(ends.graph, scores[0].name):
         return None
-    faces = not labels and count == len(_EMOTIONS) and _is_gray_face(ends)
+    usual = None if labels else usual_classes(model.path.stem, ends.image, count)
     softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
-    if not (sure or labels or count in _IMAGENET or softmax or faces):
+    if not (sure or labels or count in _IMAGENET or softmax or usual):
         return None
     proposed: list[str] = []
     other = model.contradiction(count, labels)
@@ -48,8 +44,9 @@ def classifier(model: KnownModel) -> Prepared | None:
         labels = imagenet_labels(count)
         proposed.append(f"labels of ImageNet because there are {count} classes")
     pixels, whose = _pixels(model, count, own and config.classifies)
-    if faces:
-        labels, whose, pixels = _EMOTIONS, "labels and pixels of FER+ for gray faces", _BYTES
+    if usual:
+        labels, whose = usual.labels, f"labels and pixels of {usual.whose}"
+        pixels = {"fit": STRETCH, **usual.pixels, **model.pixels(count)}
     if pixels is None:
         return _without_classes(model)
     proposed += [whose] if whose else []
@@ -102,11 +99,6 @@ def _one_of_two(model: KnownModel) -> Prepared | None:
     source += f", {whose}" if whose else ""
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
     return Prepared(with_note(graph, note), spec, source)
-
-
-def _is_gray_face(ends: Ends) -> bool:
-    image = ends.image
-    return (image.height, image.width, image.channels) == _FACE
 
 
 def _without_classes(model: KnownModel) -> Prepared:

@@ -54,6 +54,7 @@ from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import (
     class_map,
+    is_of_hub,
     is_shares,
     is_street,
     is_whole,
@@ -65,6 +66,7 @@ from edgekit.host.compiler.tasks.stated import stated_picture
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
+from edgekit.host.compiler.tasks.usual_pixels import ends_in_logits
 from edgekit.host.compiler.tasks.vectors import (
     EMBEDDINGS,
     first_token,
@@ -183,7 +185,7 @@ def _unknown(graph: Graph, model: KnownModel) -> Prepared:
     stated = model.own.task
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
-    why = known_detector(model.ends.graph, model.ends.image) or undecided_image(model.ends)
+    why = known_detector(model.ends.graph, model.ends.image) or undecided_image(model)
     why = why or undecided_vector(model) or undecided_maps(model.ends)
     why = why or "its outputs are not known ones"
     lines = scores_of(model.ends)
@@ -317,7 +319,7 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
 def _segmenter(model: KnownModel) -> Prepared | None:
     """Unless that is asked for, labels of all channels, or a known number of channels for each
     pixel of the input must show that they are scores: they may be colors, or places of joints."""
-    seen = class_map(model.ends)
+    seen = class_map(model.ends, ends_in_logits(model.path.stem))
     if seen is None:
         return None
     if model.config.kind in POINTS and model.options.task != SEGMENT:
@@ -325,8 +327,9 @@ def _segmenter(model: KnownModel) -> Prepared | None:
     labels = model.labels(seen.count) if seen.count else ()
     if seen.classes == 1 and labels:
         labels = ("background", *labels)  # the share of one class: zeros are the rest
+    named = seen.logits or is_of_hub(model.ends, seen)
     sure = model.options.task == SEGMENT or labels or is_shares(model.ends, seen)
-    likely = is_whole(model.ends, seen) or is_street(model.ends, seen)
+    likely = named or is_whole(model.ends, seen) or is_street(model.ends, seen)
     if not (sure or likely):
         return None
     graph = model.ends.graph

@@ -16,6 +16,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import POINTS
 from edgekit.host.compiler.tasks.known import KnownModel
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
+from edgekit.host.compiler.tasks.usual_pixels import picture_by_name
 
 _NAME = "image"  # of the output
 _MOST = 255.0  # of a pixel
@@ -108,6 +109,9 @@ def pixels_of(model: KnownModel, made: ImageOutput) -> tuple[dict[str, Any], str
         return {**(_BYTES if takes_bytes else _SHARES), **stated}, ""
     if takes_bytes:
         return {}, ""
+    whose, named = picture_by_name(model.path.stem)
+    if whose and not made.is_map:
+        return named, f", pixels as models of {whose} take them"
     if made.is_map:
         likely = model.named_pixels[1] or model.torch_pixels
         return likely, ", pixels as PyTorch's models take them" if likely else ""
@@ -126,10 +130,13 @@ def _output_pixels(ends: Ends, made: ImageOutput, taken: dict[str, Any]) -> dict
     return taken or _BYTES
 
 
-def _is_picture(ends: Ends, made: ImageOutput) -> bool:
+def _is_picture(model: KnownModel, made: ImageOutput) -> bool:
     """Whether the output can be no scores of classes: it is larger than the input, has limits, is
-    added to the input, or is from a network that changes the style of a picture."""
+    added to the input, or is from a network that changes a picture by its name or its norms."""
+    ends = model.ends
     node = ends.maker(made.tensor.name)
+    if picture_by_name(model.path.stem)[0]:
+        return True
     if made.is_map or made.rows > ends.image.height or node is None:
         return True
     ends_so = isinstance(node.op, ops.Tanh | ops.Logistic | ops.Clamp | ops.Clip | ops.Minimum)
@@ -151,10 +158,10 @@ def _normalizes_each_picture(ends: Ends) -> bool:
     return False
 
 
-def undecided_image(ends: Ends) -> str:
+def undecided_image(model: KnownModel) -> str:
     """Why a result that may be a picture is not shown; empty for other outputs."""
-    made = image_output(ends)
-    if made is None or _is_picture(ends, made):
+    made = image_output(model.ends)
+    if made is None or _is_picture(model, made):
         return ""
     return f"'{made.tensor.name}' may be a picture or scores of classes for each pixel"
 
@@ -165,7 +172,7 @@ def image_maker(model: KnownModel) -> Prepared | None:
     made = image_output(ends)
     if made is None or model.config.kind in POINTS:
         return None
-    if not (model.asks_for(IMAGE) or _is_picture(ends, made)):
+    if not (model.asks_for(IMAGE) or _is_picture(model, made)):
         return None
     pixels, whose = pixels_of(model, made)
     to = Appender(ends.graph, _NAME)

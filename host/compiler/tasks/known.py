@@ -21,6 +21,7 @@ from edgekit.device.runtime.agent.task import (
     OBB,
     PICTURES,
     SEGMENT,
+    STRETCH,
 )
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
@@ -32,9 +33,17 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import SCALES
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, MMPRETRAIN, Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
+from edgekit.host.compiler.tasks.onnx_pixels import pixels_in_onnx
+from edgekit.host.compiler.tasks.shares import is_share
 from edgekit.host.compiler.tasks.stated import stated_picture
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
-from edgekit.host.compiler.tasks.usual_pixels import CAFFE2_INPUT, IMAGENET_PIXELS, pixels_by_name
+from edgekit.host.compiler.tasks.usual_pixels import (
+    CAFFE2_INPUT,
+    IMAGENET_PIXELS,
+    is_ambiguous,
+    is_plain,
+    pixels_by_name,
+)
 
 _FINER = ((INSTANCES, SEGMENT), (OBB, DETECT))  # what else a task that is named may be
 _STATED = {"segment": INSTANCES}  # as Ultralytics names it
@@ -48,6 +57,12 @@ _TAGGER_PIXELS: dict[str, Any] = {
 _WITH_BACKGROUND = 1001  # classes of ImageNet
 _OF_TENSORFLOW = re.compile(r":\d+$|/Softmax$")  # names of tensors, as NVIDIA's TAO has them, too
 _IMPULSE = "ei-"  # begins the names of Edge Impulse's files
+# Whose classifiers have such an input and an output of shares; YOLOv5's have no softmax.
+_BY_ENDS: Mapping[tuple[str, ...], tuple[str, dict[str, Any]]] = {
+    ("images", "output0"): ("YOLO", {**_SHARES, "fit": CROP}),
+    ("data", "model_output"): ("Custom Vision", {**_BYTES, "channels": BGR, "fit": STRETCH}),
+}
+_END = 3  # operators, among which a softmax is that of the scores
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
 
@@ -111,6 +126,8 @@ class KnownModel:
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
+        if own := pixels_in_onnx(self.path):
+            return own
         if count and self._is_tagger:  # whose config.json is of the network before its export
             return _TAGGER_PIXELS
         config, scaled = self.config, self._scaled_pixels
@@ -179,6 +196,11 @@ class KnownModel:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
         if not self._scales and self._is_mobile_net:
             return "Keras", {"mean": (127.5,), "scale": (127.5,)}
+        by_ends = _BY_ENDS.get((*self.ends.graph.inputs, *self.ends.graph.outputs))
+        if by_ends and not self._scales and is_share(self.ends.graph, self.ends.graph.outputs[0]):
+            return by_ends
+        if self._is_of_any or is_ambiguous(self.path.stem):
+            return "", {}
         return ("PyTorch", {**self.torch_pixels, **placing}) if self.torch_pixels else ("", {})
 
     @property
@@ -206,8 +228,26 @@ class KnownModel:
         graph, image = self.ends.graph, self.ends.image
         shape = graph.tensors[image.name].shape
         cuts = any(getattr(node.op, "activation", None) is Activation.RELU6 for node in graph.nodes)
-        ends = len(graph.outputs) == 1 and self.ends.is_from(graph.outputs[0], ops.Softmax.kind)
-        return shape[3] == 3 and cuts and ends and self.ends.computes(ops.DepthwiseConv2D.kind)
+        return (
+            shape[3] == 3
+            and cuts
+            and self._ends_in_softmax
+            and self.ends.computes(ops.DepthwiseConv2D.kind)
+        )
+
+    @property
+    def _ends_in_softmax(self) -> bool:
+        outputs = self.ends.graph.outputs
+        return len(outputs) == 1 and self.ends.is_from(outputs[0], ops.Softmax.kind)
+
+    @property
+    def _is_of_any(self) -> bool:
+        """Whether neither the name of the file nor the network shows whose it is: transformers are
+        timm's, Hugging Face's or torchvision's, and YOLO's are among those with a softmax."""
+        kinds = {node.op.kind for node in self.ends.graph.nodes[:-_END]}
+        attends = ops.Softmax.kind in kinds
+        like_yolo = self._ends_in_softmax and ops.Logistic.kind in kinds
+        return is_plain(self.path.stem) and (attends or like_yolo)
 
     @property
     def _is_tagger(self) -> bool:

@@ -37,7 +37,7 @@ _LEAST_SCORES = 4  # for each pixel: three may be colors
 class ClassMap:
     """An output of `rows` x `columns` pixels. `classes` along `axis` have a score each; it is 1 for
     the share of one class, and 0 for numbers of classes, which were chosen among `chosen`, if that
-    is known."""
+    is known. `logits`: the share is before its sigmoid."""
 
     tensor: Tensor
     rows: int
@@ -45,6 +45,7 @@ class ClassMap:
     axis: int
     classes: int
     chosen: int = 0
+    logits: bool = False
 
     @property
     def count(self) -> int:
@@ -55,7 +56,7 @@ class ClassMap:
         """Appends what computes the classes, u8 [1, rows, columns]."""
         x = self.tensor.name
         if self.classes == 1:
-            half = to.constant(np.full((1,) * len(self.tensor.shape), 0.5))
+            half = to.constant(np.full((1,) * len(self.tensor.shape), 0 if self.logits else 0.5))
             x = to.add(ops.Less(), half, to.floats(x))
         elif self.classes:
             x = to.add(ops.ArgExtreme(self.axis), x)
@@ -63,12 +64,13 @@ class ClassMap:
         return to.add(ops.Convert(DType.U8), flat)
 
 
-def class_map(ends: Ends) -> ClassMap | None:
-    """The output that is a map of classes with the proportions of the input, if just one is."""
+def class_map(ends: Ends, logits: bool = False) -> ClassMap | None:
+    """The output that is a map of classes with the proportions of the input, if just one is.
+    `logits`: the share of one class may be before its sigmoid."""
     outputs = ends.outputs
     if {tensor.name for tensor in outputs} == {*_TORCHVISION}:
         outputs = [tensor for tensor in outputs if tensor.name == _TORCHVISION[0]]
-    found = [each for t in outputs for each in _maps_of(ends, t)]
+    found = [each for t in outputs for each in _maps_of(ends, t, logits)]
     found = [each for each in found if not _is_of_objects(each, outputs)]
     if not found:
         return None
@@ -108,6 +110,13 @@ def is_street(ends: Ends, seen: ClassMap) -> bool:
     return wide and seen.count == len(_CITYSCAPES)
 
 
+def is_of_hub(ends: Ends, seen: ClassMap) -> bool:
+    """Whether input and output are named as those of Hugging Face's models for segmentation: maps
+    of points are called heatmaps there. Colors are three."""
+    named = (ends.image.name, seen.tensor.name) == ("pixel_values", "logits")
+    return named and seen.classes != 3
+
+
 def is_whole(ends: Ends, seen: ClassMap) -> bool:
     """Whether each pixel of the input has scores of so many classes that they are no colors. Maps
     of points are smaller."""
@@ -126,7 +135,7 @@ def is_shares(ends: Ends, seen: ClassMap) -> bool:
     return whole and made
 
 
-def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:
+def _maps_of(ends: Ends, tensor: Tensor, logits: bool) -> list[ClassMap]:
     """The map that a tensor may be, once for each axis that may be that of the classes."""
     whole = tensor.quant is None and tensor.dtype in (DType.U8, DType.I8, DType.I32, DType.I64)
     made = []
@@ -140,6 +149,9 @@ def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:
             continue
         if classes == 1 and whole:
             made.append(ClassMap(tensor, rows, columns, axis, 0, ends.choices(tensor.name)))
-        elif (classes > 1 and not whole) or ends.is_from(tensor.name, ops.Logistic.kind):
-            made.append(ClassMap(tensor, rows, columns, axis, classes))
+            continue
+        share = ends.is_from(tensor.name, ops.Logistic.kind)
+        if share or (not whole and (classes > 1 or logits)):
+            before = classes == 1 and not share
+            made.append(ClassMap(tensor, rows, columns, axis, classes, logits=before))
     return made

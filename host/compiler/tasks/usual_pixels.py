@@ -27,22 +27,30 @@ _SHARES: dict[str, Any] = {"mean": (0.0,), "scale": (255.0,)}
 _BYTES: dict[str, Any] = {
     "channels": BGR, "mean": (0.0,), "scale": (1.0,), "fit": STRETCH, "zoom": 1.0,
 }  # fmt: skip
+_DPN: dict[str, Any] = {"mean": (124.0, 117.0, 104.0), "scale": (1 / 0.0167,)}
 _CAFFE: dict[str, Any] = {"channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
+_Rows = tuple[tuple[str, str, dict[str, Any]], ...]
 # Whose networks a name is of, and their pixels; the first that fits counts. Those of timm are by
 # its table of pretrained weights, others by their authors' programs.
-_NAMES = (
-    (r"(tresnet|.*_miil(_in21k|$)|fastvit_mci)", "timm", _SHARES),
-    (r"vit_.*(dino|mae|rope_(mixed_)?(ape_)?224|resnet\d+d)", "timm", IMAGENET_PIXELS),
+_NAMES: _Rows = (
+    (r"(tresnet|.*_miil(_in21k|$)|fastvit_mci[0-2])", "timm", _SHARES),
+    (r"vit_([blh]_(14|16|32)|.*(dino|mae|ijepa|sapiens|intern300m|rope_(mixed_)?(ape_)?224"
+     r"|resnet\d+d).*)$", "timm's and torchvision", IMAGENET_PIXELS),
     (r"vit_large_patch14_clip_.*laion2b", "timm's CLIP", _SIGNED),
-    (r"(eva02_|eva_|vit_\w*clip_|convnext_(\w*clip|large_mlp|xxlarge))", "timm's EVA and CLIP",
-     CLIP_PIXELS),
+    (r"eva_giant_.*(560|m30m)", "timm", IMAGENET_PIXELS),
+    (r"(eva02_|eva_|vit_\w*clip_|vit_betwixt_\w*rope|vitamin_|resnet\d+(x\d+)?_clip"
+     r"|convnext_(\w*clip|large_mlp|xxlarge))", "timm's EVA and CLIP", CLIP_PIXELS),
     (r"vit_", "timm's ViT", _SIGNED),
+    (r"dpn(68(?!b)|68b_mx|9\d|1\d\d)", "MXNet", _DPN),
     (r"(mixer_|gmlp_|tnt_|(naflex|flexi)vit_|maxx?vit\w*_(rw|tf_[35]|\w*in21k)|coatne[xt]t?_(?!bn)|beit_"
-     r"|tf_efficientnetv2_(s|m|l|xl|.*in21k)|tf_efficientnet_(lite|e[sml]|cc|b\d_ap)|tf_mobilenetv3"
-     r"|efficientnet_b\d_pruned|mobilenetv1_1|mobilenetv4_conv_small_0|(halo)?regnetz_[b-e]|resnetv2_"
-     r"|(legacy_)?xception|p?nasnet|inception_v4|inception_resnet|tf_inception|.*_ra4_e3600)",
+     r"|tf_efficientnetv2_(s|m|l|xl|b3$|.*in21k)|tf_efficientnet_(lite|e[sml]|cc|b\d_ap|b8$)"
+     r"|efficientnet_(b\d_pruned|v2_l)|tf_mobilenetv3|mobilenetv3_large_150d|mobilenet_edgetpu"
+     r"|mobilenetv1_1|mobilenetv4_conv_small_(0|e3)|(halo)?regnetz_[b-e]|resnetv2_"
+     r"|(legacy_)?xception|p?nasnet|inception_v(4|3_t[fv])|inception_resnet|tf_inception"
+     r"|convnext_zepto|cs3darknet_focus_s|ese_vovnet57|.*_ra4_e3600)",
      "TensorFlow and timm", _SIGNED),
     (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
+    (r".*mobilevit_(x?x_)?small", "Apple", {**_SHARES, "channels": BGR}),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
     (r"((age|gender)_googlenet|vgg_ilsvrc_16|open_?nsfw)", "Caffe", _CAFFE),
@@ -50,20 +58,65 @@ _NAMES = (
     (r"modnet", "MODNet", _SIGNED),
     (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),
     (r".*(midas|u2net|silueta|depth_anything)", "PyTorch", IMAGENET_PIXELS),
-    (r"(isnet|rmbg[-_]?1\.4|bria[-_]?rmbg|briaai)", "IS-Net", _CENTERED),
+    (r".*(birefnet|rmbg_?2|inspyrenet)", "PyTorch", IMAGENET_PIXELS),
+    (r"(isnet|rmbg_?1_4|bria_?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
+# Networks that make pictures of the same size, which may also look like maps of scores.
+_PICTURES: _Rows = (
+    (r"(gfpgan|restoreformer|gpen_)", "GFPGAN", _SIGNED),
+    (r".*(nafnet|restormer|mprnet|dncnn|drunet|scunet|zero_?dce|fbcnn|de(haz|rain|noise|blur))",
+     "restoration", _SHARES),
+)  # fmt: skip
+_LOGITS = re.compile(r".*birefnet")  # names of networks for the outline that end before the sigmoid
+# Networks of these names take pixels in one way or another.
+_AMBIGUOUS = re.compile(r"(efficientnet_b1|inception_v3|vit_large_patch14_clip_(224|336))$")
+# Parts of names that say nothing of a network.
+_PLAIN = re.compile(
+    r"((my|best|last|final|new|test|model|network|net|classif(y|ier)|classification|image|custom"
+    r"|trained|export(ed)?|end2end|inference|onnx|cls|opset|v|fp(16|32)|u?int8|quant(ized)?"
+    r"|sim(plified)?|opt(imized)?|dynamic|static|\d+)_?)+$"
+)
 _CAFFE_INPUT = "data_0"  # as Caffe2's exporter names it
 CAFFE2_INPUT = "gpu_0/data_0"  # of networks that were trained with Caffe2 itself
 _SCALED = re.compile(r"(densenet|resnet)")  # names of networks of both that take scaled pixels
 
 
+def lower_name(stem: str) -> str:
+    """The name of a file, for comparisons."""
+    return re.sub(r"[-.]", "_", stem.lower())
+
+
+def is_plain(stem: str) -> bool:
+    """Whether the name of a file says nothing of the network."""
+    return _PLAIN.match(lower_name(stem)) is not None
+
+
+def is_ambiguous(stem: str) -> bool:
+    """Whether networks of that name take pixels in different ways."""
+    return _AMBIGUOUS.match(lower_name(stem)) is not None
+
+
 def pixels_by_name(stem: str, called: str) -> tuple[str, dict[str, Any]]:
     """Whose networks a file of that name and an input that is called so are of, and how they take
     pixels, as fields of a TaskSpec; empty if unknown."""
-    lower = stem.lower().replace("-", "_")
+    lower = lower_name(stem)
     if called in (_CAFFE_INPUT, CAFFE2_INPUT) and _SCALED.match(lower):
         return "Caffe2", IMAGENET_BGR
     if called == _CAFFE_INPUT:
         return "Caffe", _CAFFE
-    found = ((whose, pixels) for name, whose, pixels in _NAMES if re.match(name, lower))
+    return _first(_NAMES, lower)
+
+
+def picture_by_name(stem: str) -> tuple[str, dict[str, Any]]:
+    """The same of networks that change a picture."""
+    return _first(_PICTURES, lower_name(stem))
+
+
+def ends_in_logits(stem: str) -> bool:
+    """Whether networks of that name give an outline before its sigmoid."""
+    return _LOGITS.match(lower_name(stem)) is not None
+
+
+def _first(rows: _Rows, lower: str) -> tuple[str, dict[str, Any]]:
+    found = ((whose, pixels) for name, whose, pixels in rows if re.match(name, lower))
     return next(found, ("", {}))

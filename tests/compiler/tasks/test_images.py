@@ -58,6 +58,9 @@ def test_three_values_of_a_pixel_may_also_be_scores(tmp_path):
     made = prepared(path)
     assert made.task is None and "'x' may be a picture or scores of classes" in made.source
     assert _made(path, CompileOptions(task="image"))[0].task.scale == (255.0,)
+    for name, scale in (("GFPGANv1.4", 127.5), ("deblurring_nafnet_2025may", 255)):
+        path = path.rename(tmp_path / f"{name}.onnx")
+        assert _made(path)[0].task.scale == (scale,)
 
 
 @pytest.mark.parametrize("shape", [(1, *_SIZE), (1, 1, *_SIZE), (1, *_SIZE, 1)])

@@ -12,7 +12,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
 from tests.support.detectors import built, detector
-from tests.support.onnx_models import node
+from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (64, 96)
 _ASKED = CompileOptions(task="segment")
@@ -94,6 +94,24 @@ def test_shares_of_one_class_are_a_proposal(tmp_path):
         (found,) = evaluate(made.graph, x).outputs[made.task.output]
         np.testing.assert_array_equal(found, first[0, 0] > 0)
         assert prepared(path, CompileOptions()).task is None
+
+
+def test_an_outline_may_be_before_its_sigmoid(tmp_path):
+    logits = np.random.default_rng(2).normal(0, 1, (1, 1, *_SIZE)).astype(np.float32)
+    path = detector(tmp_path, {"output_image": logits}, _SIZE)
+    made = prepared(path.rename(tmp_path / "BiRefNet-general.onnx"))
+    assert made.task is not None and (made.task.kind, len(made.task.scale)) == ("segment", 3)
+    x = {"images": np.zeros((1, 3, *_SIZE), np.float32)}
+    (found,) = evaluate(made.graph, x).outputs[made.task.output]
+    np.testing.assert_array_equal(found, logits[0, 0] > 0)
+
+
+def test_names_of_hugging_face_show_a_map_of_classes(tmp_path):
+    nodes = [node("AveragePool", ["pixel_values"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
+             node("Concat", ["p"] * 9, ["logits"], axis=1)]  # fmt: skip
+    made = model(nodes, [value("pixel_values", [1, 3, *_SIZE])], ["logits"], opset=13)
+    task = prepared(save(made, tmp_path)).task
+    assert task is not None and task.kind == "segment" and not task.labels
 
 
 def test_shares_of_all_classes_are_a_map(tmp_path):

@@ -110,6 +110,12 @@ def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant
         ("vgg_ilsvrc_16_age_imdb_wiki", "data", 104, "Caffe's"),
         ("open-nsfw", "data", 104, "Caffe's"),
         ("yolov8n-cls", "images", 0, "YOLO's"),
+        ("vit_b_16", "images", 123.675, "timm's and torchvision's"),
+        ("resnet34.ra4_e3600_r224_in1k", "images", 127.5, "TensorFlow and timm's"),
+        ("dpn92", "images", 124, "MXNet's"),
+        ("resnet50_clip.openai", "images", 122.7709383, "timm's EVA and CLIP"),
+        ("efficientnet_b1", "images", None, ""),
+        ("inception_v3", "images", None, ""),
     ],
 )
 def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said):
@@ -123,6 +129,75 @@ def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said
         return
     assert made.task is not None and made.task.mean[0] == mean
     assert f"pixels as {said}" in made.source and "for ImageNet take them" in made.source
+
+
+def _plain(folder, name, ends, attends=False, swish=False, softmax=True):
+    """A classifier whose first and last tensors are called `ends`."""
+    first, last = ends
+    nodes = [node("Conv", [first, "w"], ["c"])]
+    if swish:
+        nodes += [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["a"])]
+    else:
+        nodes += [node("Softmax" if attends else "Relu", ["c"], ["a"])]
+    nodes += [node("GlobalAveragePool", ["a"], ["g"]), node("Flatten", ["g"], ["f"]),
+              node("Softmax" if softmax else "Identity", ["f"], [last])]  # fmt: skip
+    weights = {"w": np.ones((3, 3, 1, 1), np.float32)}
+    made = model(nodes, [value(first, [1, 3, *_SIZE])], [last], weights, opset=13)
+    (folder / "labels.txt").write_text("cat\ndog\nhat\n")
+    return save(made, folder, f"{name}.onnx")
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "more", "mean", "fit"),
+    [
+        ("best", ("images", "output0"), {"swish": True}, 0, "crop"),  # Ultralytics' names
+        ("best", ("images", "output0"), {"softmax": False}, 123.675, "crop"),  # YOLOv5's
+        ("model_v2", ("x", "y"), {"swish": True}, None, ""),
+        ("my_classifier", ("x", "y"), {"attends": True, "softmax": False}, None, ""),
+        ("my_classifier", ("x", "y"), {}, 123.675, "crop"),
+        ("deit_tiny", ("x", "y"), {"attends": True, "softmax": False}, 123.675, "crop"),
+        ("model", ("data", "model_output"), {}, 0, "stretch"),  # Custom Vision's
+    ],
+)
+def test_where_a_name_says_nothing_the_network_may(tmp_path, name, ends, more, mean, fit):
+    """Transformers take pixels in several ways, and networks that end in a softmax do, too."""
+    made = prepared(_plain(tmp_path, name, ends, **more))
+    if mean is None:
+        assert made.task is None and "does not say which values pixels have" in made.source
+        return
+    assert made.task is not None and (made.task.mean[0], made.task.fit) == (mean, fit)
+
+
+@pytest.mark.parametrize(
+    ("about", "channels", "scale"),
+    [("NominalRange_0_255", "bgr", 1), ("Normalized_1_1", "bgr", 127.5), ("other", "rgb", 58.395)],
+)
+def test_metadata_of_onnx_states_pixels(tmp_path, about, channels, scale):
+    (tmp_path / "labels.txt").write_text("cat\ndog\nhat\n")
+    entries = {"Image.BitmapPixelFormat": "Bgr8", "Image.NominalPixelRange": about}
+    task = prepared(_classifier(tmp_path, **entries)).task
+    assert task is not None and (task.channels, task.scale[0]) == (channels, scale)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "count", "first", "mean"),
+    [
+        ("enet_b0_8_best_vgaf", (224, 224), 8, "anger", 123.675),
+        ("enet_b2_7", (260, 260), 7, "anger", 123.675),
+        ("enet_b0_8_va_mtl", (224, 224), 10, "", 0),
+        ("facial_expression_recognition_mobilefacenet_2022july", (112, 112), 7, "angry", 127.5),
+        ("faces", (112, 112), 7, "", 0),
+    ],
+)
+def test_classes_of_some_models_are_known_by_name(tmp_path, name, size, count, first, mean):
+    path = detector(tmp_path, {"y": np.zeros((1, count), np.float32)}, size)
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    if not first:
+        assert made.task is None and f"may be {count} scores" in made.source
+        return
+    assert made.task is not None and made.task.labels[0] == first
+    assert (made.task.fit, made.task.mean[0]) == ("stretch", mean)
+    assert "labels and pixels of" in made.source
 
 
 def test_tags_of_pictures_have_a_list(tmp_path):

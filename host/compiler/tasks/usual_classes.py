@@ -1,0 +1,58 @@
+"""Classifiers that are known by the names of their files, or by their sizes: labels and pixels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.host.compiler.tasks.ends import InputImage
+from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS, lower_name
+
+_SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
+
+
+@dataclass(frozen=True)
+class UsualClasses:
+    """`whose` labels and pixels they are, as authors' programs have them. The file's `name` begins
+    so, and its picture has this `size`: height, width and channels; 0 for any."""
+
+    whose: str
+    name: str
+    labels: tuple[str, ...]
+    pixels: dict[str, Any]
+    size: tuple[int, int, int] = (0, 0, 0)
+
+
+def _of(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_USUAL = (
+    UsualClasses(
+        "FER+ for gray faces", "",
+        _of("neutral happiness surprise sadness anger disgust fear contempt"),
+        {"mean": (0.0,), "scale": (1.0,)}, (64, 64, 1)),  # Barsoum et al., 2016
+    UsualClasses(
+        "HSEmotion for faces", r"enet_b[02]_8_?(?!.*va_mtl)",
+        _of("anger contempt disgust fear happiness neutral sadness surprise"), IMAGENET_PIXELS),
+    UsualClasses(
+        "HSEmotion for faces", r"enet_b[02]_7",
+        _of("anger disgust fear happiness neutral sadness surprise"), IMAGENET_PIXELS),
+    UsualClasses(
+        "OpenCV's zoo for faces", r"facial_expression_recognition_mobilefacenet",
+        _of("angry disgust fearful happy neutral sad surprised"), _SIGNED, (112, 112, 3)),
+)  # fmt: skip
+
+
+def usual_classes(stem: str, image: InputImage, count: int) -> UsualClasses | None:
+    """What a file of this name may be that gives `count` scores; None if it is unknown."""
+    size, lower = (image.height, image.width, image.channels), lower_name(stem)
+    fits = (
+        usual
+        for usual in _USUAL
+        if len(usual.labels) == count
+        and re.match(usual.name, lower)
+        and all(n in (0, m) for n, m in zip(usual.size, size, strict=True))
+    )
+    return next(fits, None)
