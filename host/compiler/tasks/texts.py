@@ -13,7 +13,7 @@ from edgekit.host.compiler.inputs import read_attached
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.sidecars import DENSE, POOLING, VOCABULARY, config_folder
+from edgekit.host.compiler.sidecars import CONFIG, DENSE, POOLING, VOCABULARY, config_folder
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.prepared import (
@@ -41,6 +41,7 @@ _UNKNOWN = (
 )
 _CLS, _MEAN = "the first token", "the mean of all tokens"
 _MODE = "pooling_mode_"
+_FIRST_BY_NAME = re.compile(r"\bbge[-_]|arctic-embed|mxbai-embed|gte-\S*(v1\.5|modernbert)", re.I)
 # The third is a multiple of the mean, which does not matter to a vector of length 1.
 _MODES = {
     "cls_token": _CLS, "mean_tokens": _MEAN, "mean_sqrt_len_tokens": _MEAN, "cls": _CLS,
@@ -160,11 +161,15 @@ def _embedder(path: Path, graph: Graph, inputs: _Inputs, asked: bool) -> _Made |
 
 
 def _pooling(path: Path) -> str:
-    """How sentence-transformers pools the vectors of tokens; their mean if no file says so."""
+    """How sentence-transformers pools the vectors of tokens; their mean if no file says so, and no
+    name is of a family that takes the first token."""
     folder = config_folder(path)
     about = read_json(folder / POOLING)
     asked = [name for name in about if name.startswith(_MODE) and about[name] is True]
     modes = [name.removeprefix(_MODE) for name in asked]
+    base = read_json(folder / CONFIG).get("_name_or_path")
+    if not about and _FIRST_BY_NAME.search(f"{folder.absolute().name} {path.stem} {base}"):
+        return _CLS
     if isinstance(about.get("pooling_mode"), str):  # in one word
         modes = [about["pooling_mode"]]
     known = {_MODES.get(mode, "") for mode in modes} or {_MEAN}

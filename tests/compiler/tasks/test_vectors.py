@@ -42,6 +42,19 @@ def test_texts_are_pooled_as_stated_or_not_at_all(tmp_path, modes, how):
         with_task(path, import_for_task(path, asked), asked)
 
 
+@pytest.mark.parametrize(
+    ("folder", "base", "how"),
+    [("bge-small-en", "", "the first token"), ("model", "BAAI/bge-m3", "the first token"),
+     ("gte-small", "", "the mean of all"), ("gte-base-en-v1.5", "", "the first token")],
+)  # fmt: skip
+def test_names_tell_how_texts_are_pooled_where_no_file_does(tmp_path, folder, base, how):
+    made = tmp_path / folder
+    made.mkdir()
+    path = text_model(made, length=7)
+    (made / "config.json").write_text(json.dumps({"_name_or_path": base}))
+    assert how in prepared(path).source
+
+
 def test_pixels_of_clip_are_in_its_configuration(tmp_path):
     vector = np.arange(1, 10, dtype=np.float32)[None]
     path = detector(tmp_path, {"image_embeds": vector}, (32, 32))
