@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.task import BGR, CORNER, LINEAR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.coco import COCO
+from edgekit.host.compiler.tasks.coco import COCO, COCO_CATEGORIES
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import (
     STRETCHED_IMAGENET,
@@ -34,6 +34,7 @@ _BYTES = {**_PIXELS, "scale": (1.0,)}  # which TensorFlow's detectors scale them
 _MM_PIXELS = {"fit": CORNER, "fill": 114, "mean": (0.0,), "scale": (1.0,), "channels": BGR}
 TENSORFLOW = "tensorflow"  # head, whose classes count from 1 and may be COCO's categories
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
+_CUSTOM_VISION = ("detected_boxes", "detected_classes", "detected_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
 # Names of the number of boxes, corners, scores and classes; the head, whose they are, and pixels.
 _COUNTED = (
@@ -76,7 +77,8 @@ def tensorflow_detections(ends: Ends) -> Iterator[Head]:
 
 def torchvision_detections(ends: Ends) -> Iterator[Head]:
     """torchvision's detectors: corners [n, 4] in pixels, classes [n], scores [n]. Whether classes
-    count from 0 or 1 is not known, so that they get no labels."""
+    count from 0 or 1 is not known, so that they get no labels, unless there are as many as of
+    those trained with COCO."""
     found = torchvision_outputs(ends.outputs)
     if found is None:
         return
@@ -88,7 +90,32 @@ def torchvision_detections(ends: Ends) -> Iterator[Head]:
         corners = to.add(ops.Reshape((1, count, 4)), to.floats(boxes.name))
         return as_rows(to, label, _column(to, scores), [corners])
 
-    yield Head("torchvision", "outputs are those of torchvision's", UNNAMED, rows, _PILLOW)
+    scored = (node for node in ends.graph.nodes if isinstance(node.op, ops.Softmax | ops.Logistic))
+    counts = {ends.graph.tensors[node.outputs[0]].shape[-1] for node in scored}
+    known = ("", *COCO_CATEGORIES) if 1 + len(COCO_CATEGORIES) in counts else ()
+    what = "outputs are those of torchvision's"
+    what += f", labels of COCO because there are {len(known)} classes" if known else ""
+    yield Head("torchvision", what, UNNAMED, rows, _PILLOW, known)
+
+
+def custom_vision(ends: Ends) -> Iterator[Head]:
+    """Custom Vision's: corners [n, 4] relative to the picture, classes from 0 [n], scores [n]."""
+    named = {t.name: t for t in ends.outputs if not t.name.endswith(LENGTH)}
+    if {*named} != {*_CUSTOM_VISION}:
+        return
+    boxes, labels, scores = (named[name] for name in _CUSTOM_VISION)
+    count = labels.elements
+    if boxes.elements != 4 * count or scores.elements != count:
+        return
+
+    def rows(to: Appender) -> str:
+        label = only_found(to, ends, _column(to, labels), count)
+        corners = to.add(ops.Reshape((1, count, 4)), to.floats(boxes.name))
+        corners = to.add(ops.Mul(), corners, to.constant(sizes_of(ends.image)))
+        return as_rows(to, label, _column(to, scores), [corners])
+
+    what, pixels = "outputs are those of Custom Vision", {**_BYTES, "channels": BGR}
+    yield Head("custom-vision", what, 0, rows, pixels)
 
 
 def counted_boxes(ends: Ends) -> Iterator[Head]:

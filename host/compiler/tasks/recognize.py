@@ -12,6 +12,7 @@ from edgekit.host.compiler.tasks.face_points import center_face, retina_face
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
     counted_boxes,
+    custom_vision,
     keras_yolov3,
     paddle_scores,
     rows_of_mmdeploy,
@@ -69,6 +70,7 @@ _RECOGNIZERS = (
     text_map,
     tensorflow_detections,
     torchvision_detections,
+    custom_vision,
     transformer_detections,
     rows_of_yolov7,
     rows_of_paddle,

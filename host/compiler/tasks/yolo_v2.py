@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from edgekit.device.runtime.agent.task import BGR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends
-from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, selected
+from edgekit.host.compiler.tasks.heads import YOLO_PIXELS, Head, Limits, grid_of, selected
 
 _STRIDE, _BOXES = 32, 5
 _LIMITS = Limits(0.3, 0.45)
+_BYTES: dict[str, Any] = {"fit": STRETCH, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
 _MOST_TINY = 12  # convolutions of Tiny YOLOv2, which has 9; the other has 23
 # Widths and heights of boxes in cells, of Darknet's files: of Pascal VOC, tiny and not, and COCO.
 _TINY = (1.08, 1.19, 3.42, 4.41, 6.63, 11.38, 9.42, 5.11, 16.62, 10.52)
 _VOC = (1.3221, 1.73145, 3.19275, 4.00944, 5.05587, 8.09892, 9.47112, 4.84053, 11.2364, 10.0071)
 _COCO = (0.57273, 0.677385, 1.87446, 2.06253, 3.33843, 5.47434, 7.88282, 3.52778, 9.77052, 9.16828)
+_CUSTOM_VISION = "model_outputs0"  # the name of Custom Vision's output, with COCO's boxes
 _LABELS = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa",
@@ -27,17 +31,19 @@ _LABELS = (
 
 
 def yolo_v2(ends: Ends) -> Iterator[Head]:
-    """[1, 5 · (5 + classes), rows, columns] for the classes of Pascal VOC or COCO."""
+    """[1, 5 · (5 + classes), rows, columns] for the classes of Pascal VOC or COCO, or any of Custom
+    Vision."""
     output, image = ends.only(4), ends.image
     if output is None or output.shape[2:] != image.grid(_STRIDE):
         return
     fields, rest = divmod(output.shape[1], _BOXES)
     classes, cells = fields - 5, image.cells(_STRIDE)
-    if rest or classes not in (len(_LABELS), len(COCO)):
+    is_custom = output.name == _CUSTOM_VISION and classes > 0
+    if rest or not (is_custom or classes in (len(_LABELS), len(COCO))):
         return
     convolutions = sum(isinstance(node.op, ops.Conv2D) for node in ends.graph.nodes)
     of_voc = _TINY if convolutions <= _MOST_TINY else _VOC
-    anchors = np.reshape(_COCO if classes == len(COCO) else of_voc, (_BOXES, 2))
+    anchors = np.reshape(_COCO if is_custom or classes == len(COCO) else of_voc, (_BOXES, 2))
     places, _ = grid_of(image, (_STRIDE,))
 
     def rows(to: Appender) -> str:
@@ -54,4 +60,6 @@ def yolo_v2(ends: Ends) -> Iterator[Head]:
         return selected(to, box, to.add(ops.Transpose((0, 2, 1)), scores), _LIMITS)
 
     what = f"'{output.name}' is like YOLOv2's, with the boxes of Darknet's files"
-    yield Head("yolov2", what, classes, rows, labels=_LABELS if classes == len(_LABELS) else ())
+    known = _LABELS if classes == len(_LABELS) and not is_custom else ()
+    pixels = _BYTES if is_custom else YOLO_PIXELS
+    yield Head("yolov2", what, classes, rows, pixels, known)

@@ -111,6 +111,34 @@ def test_detections_of_torchvision_get_no_labels(tmp_path):
     same(rows_of(made), _LEFT)
 
 
+@pytest.mark.parametrize(("count", "labels"), [(91, 91), (90, 0)])
+def test_as_many_classes_of_torchvision_as_of_coco_have_its_labels(tmp_path, count, labels):
+    parts = _floats({"c": np.ones((7, 4)), "s": np.ones((7, count))})
+    nodes = [
+        node("Softmax", ["s"], ["shares"], axis=1),
+        node("ReduceMax", ["shares"], ["scores"], axes=[1], keepdims=0),
+        node("ArgMax", ["shares"], ["labels"], axis=1, keepdims=0),
+        node("Identity", ["c"], ["boxes"]),
+    ]
+    path = built(tmp_path, parts, nodes, ["boxes", "labels", "scores"], _SIZE)
+    task = prepared(path).task
+    assert task is not None and len(task.labels) == labels and task.labels[1:2] != ("",)
+
+
+def test_boxes_of_custom_vision_are_relative(tmp_path):
+    parts = _floats({"b": [[0.25, 0.5, 0.75, 1], [0, 0, 0.1, 0.1]], "k": [1, 0], "s": [0.9, 0.1]})
+    names = ("detected_boxes", "detected_classes", "detected_scores")
+    nodes = [node("Identity", ["b"], [names[0]]), node("Cast", ["k"], [names[1]], to=7),
+             node("Identity", ["s"], [names[2]])]  # fmt: skip
+    path = built(tmp_path, parts, nodes, [*names], _SIZE)
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("cat", "dog")
+    assert (made.task.fit, made.task.channels, made.task.scale) == ("stretch", "bgr", (1.0,))
+    wide, high = _SIZE[1], _SIZE[0]
+    assert rows_of(made)[0] == (1, pytest.approx(0.9), (wide / 4, high / 2, wide * 0.75, high))
+
+
 def test_torchvision_takes_pictures_without_a_batch(tmp_path):
     """As torch.onnx.export(model, [picture]) has them, with numbers as names of the outputs."""
     columns = [
