@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgekit.device.runtime.agent.lines import LINE_PIXELS, SCHEMA
-from edgekit.device.runtime.agent.task import CLASSIFY, OCR, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import CLASSIFY, LINE, OCR, STRETCH, TaskSpec
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import (
@@ -51,7 +53,7 @@ def line_reader(model: KnownModel) -> Prepared | None:
     if scores is None or not (model.options.task in ("auto", "guess") or model.asks_for(OCR)):
         return None
     count = scores.shape[2]
-    found = next((each for each in _lists(model.path, count)), None)
+    found = next((each for each in _lists(model, count)), None)
     if found is None:
         if not model.asks_for(OCR):
             return None
@@ -67,7 +69,8 @@ def line_reader(model: KnownModel) -> Prepared | None:
     made = to.with_output(characters_seen(to, scores, blank, is_shares), name)
     image = model.ends.image
     is_word = (image.height, image.width, image.channels) == _WORD
-    pixels = {**LINE_PIXELS, **({"fit": STRETCH} if is_word else {})}
+    usual = _usual_of(model, count)
+    pixels = {**(usual.pixels if usual else LINE_PIXELS), **({"fit": STRETCH} if is_word else {})}
     spec = TaskSpec(OCR, image.name, name, characters=FILE, **pixels)
     note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
     noted = replace(made, notes=(*made.notes, note))
@@ -166,10 +169,51 @@ def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:
     return scores if _FEWEST <= max(scores.shape[:2]) <= image.width else None
 
 
-def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str, int]]:
+@dataclass(frozen=True)
+class _Usual:
+    """Whose the characters of a model of this height, channels and number of scores are, the number
+    of the one that is none, and fields of a TaskSpec. `name`: a part of the file's; `width`: of the picture, 0 for any."""
+
+    whose: str
+    characters: str
+    blank: int = 0
+    pixels: Mapping[str, Any] = field(default_factory=lambda: LINE_PIXELS)
+    name: str = ""
+    width: int = 0
+
+
+_ENGLISH = string.digits + string.ascii_letters + string.punctuation
+_USUAL = {
+    (32, 1, 37): _Usual("CRNN", string.digits + string.ascii_lowercase, width=_WORD[1]),
+    (64, 1, 97): _Usual(
+        "EasyOCR for English",
+        f"{string.digits}{string.punctuation} €{string.ascii_uppercase}{string.ascii_lowercase}",
+    ),
+    (32, 3, 127): _Usual(
+        "docTR for French",
+        f"{_ENGLISH}°£€¥¢฿àâéèêëîïôùûüçÀÂÉÈÊËÎÏÔÙÛÜÇ",
+        126,
+        {"fit": LINE, "fill": 0, "mean": (176.97, 177.225, 176.715),
+         "scale": (76.245, 75.48, 76.755)},
+        "crnn",  # whose other models have no place for none
+    ),
+}  # fmt: skip
+
+
+def _usual_of(model: KnownModel, count: int) -> _Usual | None:
+    """What a model of this size usually is."""
+    image = model.ends.image
+    usual = _USUAL.get((image.height, image.channels, count))
+    if usual is None or usual.name not in model.path.stem.lower():
+        return None
+    return usual if usual.width in (0, image.width) else None
+
+
+def _lists(model: KnownModel, count: int) -> Iterator[tuple[list[str], str, int]]:
     """Lists of characters with as many as the output has, where they are from, and the number of
     the one that is none: that of a line that says so, else 0. Where the output has one more, a
     space follows them."""
+    path = model.path
     yield from _fitting(listed_characters(path), count, "the file's metadata")
     yield from _fitting("\n".join((*paddle_line(path)[0], "")), count, PADDLE_FILES[1])
     for file in character_files(path):
@@ -179,6 +223,8 @@ def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str, int]]:
                 yield found, file.name, 0
             continue
         yield from _fitting((data or b"").decode("utf-8", "replace"), count, file.name)
+    if usual := _usual_of(model, count):
+        yield [*usual.characters], f"{usual.whose}, because there are {count}", usual.blank
 
 
 def _of_json(data: bytes, count: int) -> list[str]:

@@ -89,11 +89,39 @@ def test_a_word_of_parseq_ends(tmp_path):
     assert made.task is not None and (made.task.fit, made.task.filter) == ("stretch", "bicubic")
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "numbers", "expected"),
+    [
+        ("crnn", (1, 32, 100, 37), [11, 11, 0, 11, 2], "aa1"),
+        ("crnn", (1, 32, 128, 37), [], ""),  # other lists are as long
+        ("english_g2", (1, 64, 160, 97), [1, 0, 44, 44, 96], "0€z"),  # of EasyOCR
+        ("crnn_vgg16_bn", (3, 32, 128, 127), [126, 10, 10, 126, 10, 125], "aaÇ"),  # of docTR
+        ("parseq", (3, 32, 128, 127), [], ""),
+    ],
+)
+def test_characters_of_some_models_are_known(tmp_path, name, shape, numbers, expected):
+    channels, height, width, count = shape
+    scores = np.zeros((1, max(len(numbers), 4), count), np.float32)
+    if numbers:
+        scores[0, range(len(numbers)), numbers] = 9
+    nodes = [node("ReduceMean", ["x"], ["mean"], keepdims=0), node("Mul", ["mean", "z"], ["none"]),
+             node("Add", ["c", "none"], ["y"])]  # fmt: skip
+    constants = {"c": scores, "z": np.zeros(1, np.float32)}
+    given = [value("x", [1, channels, height, width])]
+    path = save(model(nodes, given, ["y"], constants, opset=13), tmp_path, f"{name}.onnx")
+    made = prepared(path)
+    if not expected:
+        assert made.task is None and "may be characters along a line" in made.source
+        return
+    assert _read(made, (1, channels, height, width)).text == expected
+    assert f"because there are {count}" in made.source
+
+
 def test_a_gray_word_of_crnn_is_no_sound(tmp_path):
     nodes = [node("Reshape", ["x", "to"], ["rows"]), node("MatMul", ["rows", "w"], ["y"])]
-    constants = {"to": np.array([100, 1, 32]), "w": np.zeros((32, 37), np.float32)}
+    constants = {"to": np.array([100, 1, 32]), "w": np.zeros((32, 38), np.float32)}
     path = save(model(nodes, [value("x", [1, 1, 32, 100])], ["y"], constants, opset=13), tmp_path)
     assert "may be characters along a line of text" in prepared(path).source
-    (tmp_path / "m.txt").write_text("\n".join("0123456789abcdefghijklmnopqrstuvwxyz"))
+    (tmp_path / "m.txt").write_text("\n".join("-0123456789abcdefghijklmnopqrstuvwxyz"))
     made = prepared(path).task
     assert made is not None and (made.kind, made.fit) == ("ocr", "stretch")
