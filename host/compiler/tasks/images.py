@@ -19,6 +19,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
 from edgekit.host.compiler.tasks.usual_pixels import picture_by_name
 
 _NAME = "image"  # of the output
+_DEPTH = "depth"  # part of the names of maps that are shown, with others
 _MOST = 255.0  # of a pixel
 _MOST_TIMES = 8  # as large as the input
 _TINY = 1e-6
@@ -172,6 +173,9 @@ def image_maker(model: KnownModel) -> Prepared | None:
     made = image_output(ends)
     if made is None or model.config.kind in POINTS:
         return None
+    alone = len(ends.outputs) == 1 or _DEPTH in made.tensor.name.lower()
+    if made.is_map and not (alone or model.asks_for(IMAGE)):
+        return None  # one of several maps, such as that of lanes next to boxes
     if not (model.asks_for(IMAGE) or _is_picture(model, made)):
         return None
     pixels, whose = pixels_of(model, made)

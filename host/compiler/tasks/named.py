@@ -105,6 +105,11 @@ _KNOWN = (
         "image_embed high_res_feats_0"),
     _by("it finds points to compare pictures by, which no task shows", "",
         "keypoints scores descriptors"),
+    _by("it finds points to compare pictures by, which no task shows", "", "semi desc"),
+    _by("it finds lanes as Ultra-Fast-Lane-Detection-v2 does, which no task shows", "",
+        "loc_row loc_col exist_row exist_col"),
+    _by("it is NVIDIA's LPRNet of TAO, whose characters are a list of its own that is not read "
+        "here; use fast-plate-ocr", "", "tf_op_layer_ArgMax tf_op_layer_Max"),
     _by("it is a YuNet of before 2023, for faces or plates, whose boxes are not decoded here; use "
         "face_detection_yunet_2023mar.onnx", "", "loc conf iou"),
     _by(f"it is the decoder of Segment Anything, which takes points and the encoder's output; "
@@ -140,7 +145,7 @@ _Shape = tuple[int | str | None, ...]
 def _finds_text(first: _Shape, made: Sequence[_Shape]) -> bool:
     """CRAFT: scores of characters and of what is between, in half as many rows and columns."""
     halves = tuple(n // 2 if isinstance(n, int) else None for n in first[2:])
-    return len(first) == 4 and made == [(1, *halves, 2)]
+    return len(first) == 4 and len(made) < 3 and [*made][:1] == [(1, *halves, 2)]
 
 
 def _has_fields(first: _Shape, made: Sequence[_Shape]) -> bool:
@@ -182,7 +187,22 @@ def _finds_by_regions(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[0] == 3 and rows is not None and made[1:3] == [(rows,)] * 2
 
 
+def _hears_speech(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """MarbleNet: scores of speech and of none of NeMo's 80 bands."""
+    return len(first) == 3 and first[1] == 80 and len(made) == 1 and made[0][-1:] == (2,)
+
+
+_LANES = ([(1, 101, 56, 4)], [(1, 201, 18, 4)])  # of TuSimple and CULane
+
 _BY_SHAPES = (
+    ("it is like Ultra-Fast-Lane-Detection, whose lanes no task shows; use one that finds the area "
+     "of lanes, such as a model for --task segment",
+     lambda first, made: first[2:] == (288, 800) and [*made] in _LANES),
+    ("its angles may be how a head is turned or where eyes look, which no task shows; use a model "
+     "of points of the face, such as face_landmarker's",
+     lambda first, made: len(first) == 4 and [*made] in ([(1, 66)] * 3, [(1, 90)] * 2)),
+    ("it may be MarbleNet, which tells speech by NeMo's features of sound and is not run here; use "
+     "Silero's silero_vad.onnx", _hears_speech),
     ("it is like Resemblyzer, whose features of sound are not computed here; use WeSpeaker's or "
      "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
     ("it may tell speakers apart, whose parts are not put together here; use silero_vad.onnx for "

@@ -21,7 +21,7 @@ _LEAST = 8  # numbers of a vector
 _TINY = 1e-12
 # Rows and columns of pictures, and how long their vectors may be.
 _FACE, _FACE_LENGTHS = (112, 112), (128, 256, 512)
-_PERSON, _PERSON_LENGTHS = (256, 128), (128, 256, 512, 768, 1024, 2048)
+_PERSONS, _PERSON_LENGTHS = ((256, 128), (128, 64)), (128, 256, 512, 768, 1024, 2048)
 _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 _FACE_NET, _FACE_NET_LENGTH = (160, 160), 512
 _FACE_NET_PIXELS: dict[str, Any] = {"mean": (127.5,), "scale": (128.0,)}
@@ -61,10 +61,10 @@ def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]
     if size == _FACE and length in _FACE_LENGTHS:
         pixels = model.pixels(0) or (_SIGNED if model.is_open else {})
         return "may be the vector of a face, pixels as InsightFace's models take them", pixels
-    if size == _PERSON and length in _PERSON_LENGTHS and model.torch_pixels:
+    if size in _PERSONS and length in _PERSON_LENGTHS and model.torch_pixels:
         what = "may be the vector of a person, pixels as PyTorch's models take them"
         return what, model.pixels(0) or model.torch_pixels
-    if size == _FACE_NET and length == _FACE_NET_LENGTH and model.is_open:
+    if size == _FACE_NET and length == _FACE_NET_LENGTH and model.torch_pixels:
         what = "may be the vector of a face, pixels as facenet-pytorch takes them"
         return what, model.pixels(0) or _FACE_NET_PIXELS
     is_clip = _CLIP in model.path.stem.lower() and image.height == image.width

@@ -75,6 +75,13 @@ def test_one_value_of_a_pixel_is_shown_in_colors(tmp_path, shape):
     assert made.task.scale == (58.395, 57.12, 57.375)
 
 
+def test_one_of_several_maps_is_not_shown(tmp_path):
+    """Such as that of lanes next to boxes; a depth next to others has its name."""
+    for name in ("lanes", "depth"):
+        path = built(tmp_path, {name: _values(1), "y": _values(2)}, [], [name, "y"], _SIZE)
+        assert (prepared(path).task is None) == (name == "lanes")
+
+
 def test_depths_of_midas_in_files_with_colors_last(tmp_path):
     nodes = [node("Conv", ["x.first", "w"], ["y"]), node("Transpose", ["x"], ["x.first"],
              perm=[0, 3, 1, 2])][::-1]  # fmt: skip

@@ -29,6 +29,8 @@ _CELLS = 16 * 16 + 8 * 8 + 4 * 4 + 2 * 2 + 1  # of 128 x 128 pixels
         (64, [(1, 32, 31, 2)], "its outputs are not known ones"),
         (64, [(1, 38, 8, 8), (1, 19, 8, 8)], "is like OpenPose"),
         (64, [(1, 3, 3)], "may be how a head is turned"),
+        (64, [(1, 66)] * 3, "may be how a head is turned or where eyes look"),
+        (64, [(1, 32, 32, 2), (1, 32, 32, 32)], "may be CRAFT"),
     ],
 )
 def test_a_detector_is_named(tmp_path, size, shapes, said):
@@ -87,10 +89,13 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"mel": (1, 80, 9)}, ["n_layer_cross_k"], "", "as sherpa-onnx exports it"),
         ({"input_ids": (1, 1)}, ["logits"], "", "answers another"),
         ({"x": (1, 1, 7)}, ["y"], "", "may tell speakers apart"),
+        ({"x": (1, 80, 2)}, ["y"], "", "may be MarbleNet"),
+        ({"x": (1, 3, 64, 64)}, ["tf_op_layer_ArgMax", "tf_op_layer_Max"], "", "LPRNet of TAO"),
     ],
 )
 def test_a_model_is_named_by_its_ends(tmp_path, inputs, outputs, kind, said):
     nodes = [node("Neg", [next(iter(inputs))], [outputs[0]])]
+    nodes += [node("Neg", [outputs[0]], [name]) for name in outputs[1:]]
     nodes += [node("Neg", [name], [f"y{name}"]) for name in [*inputs][1:]]
     given = [value(name, shape) for name, shape in inputs.items()]
     made = model(nodes, given, [*outputs, *(f"y{name}" for name in [*inputs][1:])], opset=13)
