@@ -99,6 +99,11 @@ def build(
         add_spmv_rows(wanted, made.calls.rows, user_spmv_table(wanted))
     if made.skipped:
         note(f"implausible measurements in the history, skipped: {made.skipped}")
+    if made.outdated:
+        note(
+            f"measurements that compare with another default, left out: {made.outdated}; "
+            f"measure again: edgekit lab tune gemm --board {wanted.name}"
+        )
     learned = is_learned(made.table.sequences)
     if as_json:
         emit(
@@ -121,6 +126,7 @@ def build(
                 "orders": len(orders),
                 "changes": [_change_document(change) for change in made.changes],
                 "skipped": made.skipped,
+                "outdated": made.outdated,
                 "sequences": "learned" if learned else "default",
                 "regret": asdict(made.regret) if made.regret.shapes else None,
             }

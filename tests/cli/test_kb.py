@@ -167,12 +167,30 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
 
 
 def test_build_says_that_no_answer_changes(edgekit: Any, tmp_path: Path) -> None:
-    usual = analytic_method(load_board("a57"), _SHAPE)
+    usual = analytic_method(load_board("a57"), _SHAPE).cut(_SHAPE)
     with History() as history:
         history.add([measured(cost=2e-3, method=usual)])
     build = ("lab", "kb", "build", "--board", "a57", "--no-base", "-o", tmp_path / "table.json")
     text = edgekit(*build).out
     assert ": 0 rows from 1 measurement (no answer changes)\n" in text
+
+
+def test_build_leaves_out_ratios_to_another_default(edgekit: Any, tmp_path: Path) -> None:
+    usual = analytic_method(load_board("a57"), _SHAPE).cut(_SHAPE)
+    past = dataclasses.replace(_METHOD, mc=8)
+    build = ("lab", "kb", "build", "--board", "a57", "--no-base", "-o", tmp_path / "table.json")
+    with History() as history:
+        history.add([measured(), measured(method=past, cost=2e-3)])
+        refused = edgekit(*build)
+        assert refused.code == 2 and "found 2 that compare with another default" in refused.err
+        history.add(
+            measured(method=how, cost=cost, default_cost=3e-3)
+            for how, cost in ((usual, 3e-3), (past, 2e-3))
+        )
+    done = edgekit(*build, "--json")
+    assert (done.document["measurements"], done.document["outdated"]) == (2, 2)
+    assert "compare with another default, left out: 2" in done.err
+    assert [row.ratio for row in load_table(tmp_path / "table.json").rows] == [0.667]
 
 
 def test_build_tells_of_rows_that_no_measurement_explains(edgekit: Any, home: Path) -> None:

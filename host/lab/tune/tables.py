@@ -15,6 +15,7 @@ from edgekit.host.compiler.tables.supported import drop_unsupported_rows
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.build import build_table
+from edgekit.host.lab.tune.comparable import comparable
 from edgekit.host.lab.tune.compare import MethodChange, changed_operators
 from edgekit.host.lab.tune.field_calls import FieldCalls, field_calls
 from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
@@ -46,11 +47,12 @@ def methods_of_rows(
 @dataclass(frozen=True)
 class Built:
     """A table built from the history, and the numbers of product and operator measurements used;
-    `skipped` ones had impossible values. `kept`: rows of products and of operators that are the
-    kit's own. `field`, `calls`: contribution of boards in the field, by models and by programs;
-    `changes`: operator rows that differ from the previous table. Not `written`: there are profiles,
-    but no evidence in them against the current table. `dropped`: rows of the file's previous table
-    that neither the history nor the kit's table has; `previous` is then a copy of that table."""
+    `skipped` ones had impossible values, `outdated` ones compare with another default. `kept`: rows
+    of products and of operators that are the kit's own. `field`, `calls`: contribution of boards in
+    the field, by models and by programs; `changes`: operator rows that differ from the previous
+    table. Not `written`: there are profiles, but no evidence in them against the current table.
+    `dropped`: rows of the file's previous table that neither the history nor the kit's table has;
+    `previous` is then a copy of that table."""
 
     table: KnowledgeBase
     measurements: int
@@ -64,6 +66,7 @@ class Built:
     kept: tuple[int, int] = (0, 0)
     dropped: int = 0
     previous: Path | None = None
+    outdated: int = 0
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False) -> Built:
@@ -76,19 +79,24 @@ def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False)
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
     field, calls = field_history(board.platform), field_calls(board)
-    of_products = [*read.measurements, *calls.added_to(read.measurements)]
+    products = comparable(read.measurements, board)
+    outdated = len(read.measurements) - len(products)
+    of_products = [*products, *calls.added_to(products)]
     of_operators = [*operators.measurements, *field.measurements]
     base = None if alone else kit_table(board)
     skipped = read.skipped + operators.skipped
     before = _used_until_now(board)
     if not (of_products or of_operators):
         if before is None or not (field.releases or field.left_out or calls.boards):
+            found = f"{outdated} that compare with another default" if outdated else "none"
             raise InputError(
-                f"expected measurements of {board.platform} in the history, found none; "
+                f"expected measurements of {board.platform} in the history, found {found}; "
                 f"measure first: edgekit lab tune gemm --board {board.name}, or tune model"
             )
         regret = regret_of(before.sequences, (), board)
-        return Built(before, 0, 0, skipped, regret, field, calls, (), written=False)
+        return Built(
+            before, 0, 0, skipped, regret, field, calls, (), written=False, outdated=outdated
+        )
     if base is None or learn:
         sequences, regret = learn_sequences(of_products, board)
     else:
@@ -120,6 +128,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False)
         kept=_count_kept(base, table),
         dropped=dropped,
         previous=previous,
+        outdated=outdated,
     )
 
 

@@ -16,6 +16,7 @@ from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.comparable import comparable
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.features import GemmKey, Sequences, key_of
@@ -286,9 +287,11 @@ class Tuner:
         )
 
     def _read_back(self) -> dict[MatrixProduct, Known]:
-        """Known ratios of these products in the history, from this board and edgekit version."""
+        """Known ratios of these products in the history, from this board and edgekit version and to
+        today's default."""
         known: dict[MatrixProduct, Known] = {product: {} for product in self._plan.products}
-        for m in self._history.read(self._plan.profile.platform).measurements:
+        history = self._history.read(self._plan.profile.platform).measurements
+        for m in comparable(history, self._plan.profile):
             product = MatrixProduct(m.shape, m.dtype, m.threads, m.packed)
             same = (m.board, m.kit_version, m.unit) == (
                 self._plan.board,
