@@ -2,11 +2,12 @@
 """Measures register tiles here, or estimates them, and fits their costs to the times.
 
     scripts/fit_tile_costs.py measure FILE [--board rpi4] [--seed 1] [--count 300] [--dtype s8]
-                                  [--packed a] [--transposed] [--most 1000000]
+                                  [--packed a] [--transposed] [--sample set] [--most 1000000]
     scripts/fit_tile_costs.py fit FILE ... [--board rpi4] [--dtype s8] [--steps 1500] [--seed 1]
 
-`measure` appends random products typical of inference, of at most --most operations, to FILE, one
-JSON line each, with the time of every tile that the analytic rule may choose, and of lower ones.
+`measure` appends random products typical of inference, or some of those that tables are searched
+for, of at most --most operations, to FILE, one JSON line each, with the time of every tile that the
+analytic rule may choose, and of lower ones.
 `fit` perturbs the costs at random and keeps changes that lower the regret of the choice (its mean,
 with extra weight above a tenth); it prints the costs and their worst-case regret. Costs of this
 machine belong in kb/targets/simd, and the machine must be idle meanwhile; those of another board,
@@ -42,6 +43,7 @@ from edgekit.host.lab.bench.gemm_cases import distinct_cases, transposed
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.shape_set import shape_set
 from edgekit.host.lab.tune.tuner import Measurer, Question
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, Packed, packed_of
@@ -54,13 +56,22 @@ _ABOVE = 0.1  # regret with extra weight
 Tile = tuple[int, int]
 
 
+def _shapes(args: argparse.Namespace) -> Iterator[GemmShape]:
+    if args.sample == "set":
+        shapes = shape_set(args.most)
+        random.Random(args.seed).shuffle(shapes)
+        yield from shapes
+        return
+    for case in distinct_cases(args.seed):
+        yield ((transposed(case) if args.transposed else None) or case).shape
+
+
 def measure(args: argparse.Namespace) -> None:
     """Append products to a file."""
     board = load_board(args.board)
     packed = packed_of(args.packed)
     questions = []
-    for case in itertools.islice(distinct_cases(args.seed), args.count):
-        shape = ((transposed(case) if args.transposed else None) or case).shape
+    for shape in itertools.islice(_shapes(args), args.count):
         if 1 in (shape.m, shape.n) or shape.operations > args.most:
             continue
         tiles = {*choices_of(board, shape, args.dtype, packed)}
@@ -172,6 +183,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("f32", "s8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="a")
     parser.add_argument("--transposed", action="store_true", help="activations as rows")
+    parser.add_argument("--sample", choices=("random", "set"), default="random")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--most", type=int, default=1 << 62, help="operations of a product")
     parser.add_argument("--steps", type=int, default=1500)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Estimates what matrix products lose to the best method of a search: docs/results/gemm_regret.csv.
 
-    scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--sample set]
-        [--count 30] [--most 8388608] [--seed 77] [--write]
+    scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--threads 4]
+        [--sample set] [--count 30] [--most 8388608] [--seed 77] [--write]
 
 Regret is the time of the chosen method over that of the best one found, minus 1, in simulated
 time: for the table's answer, for the analytic rule alone, and for the one fixed blocking that is
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--boards", default=_BOARDS)
     parser.add_argument("--dtype", choices=("f32", "s8", "u8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="none")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sample", choices=tuple(_SAMPLES), default="unseen")
     parser.add_argument("--count", type=int, default=REGRET_COUNT, help="products per board")
     parser.add_argument("--most", type=int, default=COUNTED_OPERATIONS)
@@ -81,7 +82,7 @@ def _products(board: BoardProfile, options: argparse.Namespace) -> list[MatrixPr
     fitting = (s for s in shapes if 1 not in (s.m, s.n))
     packed = packed_of(options.packed)
     chosen = itertools.islice(fitting, options.count)
-    return [MatrixProduct(shape, options.dtype, 1, packed) for shape in chosen]
+    return [MatrixProduct(shape, options.dtype, options.threads, packed) for shape in chosen]
 
 
 def _unseen(board: BoardProfile, options: argparse.Namespace) -> Iterator[GemmShape]:
@@ -217,9 +218,9 @@ def _cost_of(row: Measurement) -> MeasuredCost:
 
 def fixed_methods(board: BoardProfile, product: MatrixProduct) -> Iterator[Method]:
     """Every tile with the blocks that the caches hold, B packed or not where there is a choice."""
-    dtype, packed = product.dtype, product.packed
-    for tile in choices_of(board, _FIXED_FOR, dtype, packed):
-        made = method_of_tile(board, *tile, _FIXED_FOR, dtype, 1, packed)
+    dtype, threads, packed = product.dtype, product.threads, product.packed
+    for tile in choices_of(board, _FIXED_FOR, dtype, packed, threads):
+        made = method_of_tile(board, *tile, _FIXED_FOR, dtype, threads, packed)
         yield made
         if dtype == "f32" and packed != "b":
             yield replace(made, pack_b=not made.pack_b)
@@ -260,13 +261,14 @@ def _record(
     board: BoardProfile, means: Mapping[str, float], count: int, options: argparse.Namespace
 ) -> None:
     kind = {"core": board.timing[0].core, "dtype": options.dtype, "packed": options.packed}
-    kind["sample"] = options.sample
+    kind |= {"threads": str(options.threads), "sample": options.sample}
     figures = {f"{name}_regret": f"{mean:.3f}" for name, mean in means.items()}
     command = f"scripts/gemm_regret.py --dtype {options.dtype} --packed {options.packed}"
+    command += f" --threads {options.threads}" if options.threads > 1 else ""
     command += " --sample set" if options.sample == "set" else ""
     command += f" --count {options.count} --most {options.most} --seed {options.seed} --write"
     row = {**kind, "shapes": str(count), **figures}
-    record("gemm_regret.csv", [row], tuple(kind), ("estimated, 1 thread", command))
+    record("gemm_regret.csv", [row], tuple(kind), ("estimated", command))
 
 
 if __name__ == "__main__":
