@@ -110,7 +110,7 @@ class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     line: int  # loading and broadcasting one value of a line
     vector: int  # loading one vector of the other operand
     far: int = 0  # extra cost if its panel exceeds half of L1 and is read again
-    late: int = 0  # a tile without registers to load operands one step ahead
+    late: int = 0  # a tile, of bytes a multiply-add in it, without registers to load ahead
 
     # An operand that was not packed in advance, per k or four of k
     group: int = 0  # grouping a vector of B along k (bytes), or packing it (floats in order)

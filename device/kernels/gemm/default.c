@@ -3,14 +3,13 @@
  * The rule is documented at analytic_method in the host's compiler/costs/methods/gemm.py, and a
  * test compares the two. Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all
  * nonzero), EK_VECTOR_LANES, EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ...
- * vectors; EK_I8_VECTORS: the number of rows above which 8-bit tiles use AMX, 0: never;
- * EK_F32_LANES: vector registers that hold the rows of a float tile in place next to its sums, 0:
- * no limit; EK_F32_COPIES: whether copied float panels beat strided rows; EK_F32_PACK_ROWS: row
- * tiles from which a B beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from which a B is packed
- * in strips if A has EK_F32_STRIP_ROWS rows, 0: never; EK_F32_LINE_TILE: whether tiles are then
- * one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's is a candidate; EK_F32_COSTS,
- * EK_I8_COSTS:
- * {...}, ... for normal and transposed tiles and any of AMX or of cores in order; RULE_*: rule.py.
+ * vectors; EK_I8_VECTORS: rows above which 8-bit tiles use AMX, 0: never; EK_I8_STEP: of k;
+ * EK_I8_OWN_ROWS: of the tile of one vector with code of its own, 0: none; EK_F32_LANES: vector
+ * registers of a float tile in place, 0: no limit; EK_F32_COPIES: whether copied float panels beat
+ * strided rows; EK_F32_PACK_ROWS: row tiles from which a B beyond L1 is packed, 0: never;
+ * EK_F32_FAR_BYTES: from which a B is packed in strips if A has EK_F32_STRIP_ROWS rows, 0: never;
+ * EK_F32_LINE_TILE: whether tiles are then one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's
+ * is a candidate; EK_F32_COSTS, EK_I8_COSTS: {...}, ... by kind of tile; RULE_*: rule.py.
  */
 #include "../kernel.h"
 #include "gemm.h"
@@ -158,7 +157,7 @@ static int is_late(int64_t rows, int64_t nv, int panel) {
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
     const costs *of = &costs_of[!p.f32][kind];
-    int64_t depth = p.f32 ? p.k : parts(p.k, RULE_GROUP);
+    int64_t depth = p.f32 ? p.k : parts(round_up(p.k, EK_I8_STEP), RULE_GROUP);
     int64_t lines = transposed ? p.n : p.m, across = transposed ? p.m : p.n;
     int64_t height = transposed ? s.nr : is_small_k(s, p) ? RULE_SMALL_K_ROWS : s.mr;
     int64_t width = transposed ? s.mr : s.nr;
@@ -176,11 +175,12 @@ static int64_t tile_cost(shape s, product p) {
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = of->vector + (is_far ? of->far : 0);
     int64_t nv = parts(vectors, panels);
-    int is_spilled = (rows_each + 1) * nv >= RULE_REGISTERS;
-    int64_t late = is_late(rows_each, nv, p.a_packed || transposed) ? of->late : 0;
+    int late = p.f32            ? is_late(rows_each, nv, p.a_packed || transposed)
+               : EK_I8_OWN_ROWS ? rows_each != EK_I8_OWN_ROWS || nv != 1
+                                : 2 * rows_each * nv * EK_VECTOR_LANES > RULE_REGISTERS;
     int is_crowded = p.f32 && !p.a_packed && !transposed && rows_each > RULE_FOLLOWED;
     int64_t line = of->line + (is_crowded && are_far_apart(p) ? of->crowded : 0);
-    int64_t tile = of->tile + (is_spilled ? of->spilled : 0);
+    int64_t tile = of->tile + ((rows_each + 1) * nv >= RULE_REGISTERS ? of->spilled : 0);
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int is_torn = !transposed && panels > 1 && RULE_SUM_BYTES * p.m * p.n > EK_L2_BYTES &&
                   nv * EK_VECTOR_LANES * RULE_SUM_BYTES % RULE_LINE;
@@ -191,7 +191,8 @@ static int64_t tile_cost(shape s, product p) {
     int is_masked = p.f32 && !p.b_packed && !transposed && across % EK_VECTOR_LANES;
     int64_t masked = is_masked ? of->masked * (vectors - (panels - 1) * nv) : 0;
     int64_t cost = of->product * products + line * panels * lines + vector * rows * vectors +
-                   late * rows * panels + masked * rows + stores / depth;
+                   of->late * late * (p.f32 ? rows * panels : lines * vectors) + masked * rows +
+                   stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }

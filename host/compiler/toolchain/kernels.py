@@ -22,6 +22,7 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     far_bytes,
     in_order_tile,
     kinds_of,
+    own_rows_of_bytes,
     strip_rows,
     tile_costs_of,
 )
@@ -225,6 +226,8 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
+        ("EK_I8_STEP", str(board.isa.k_step)),
+        ("EK_I8_OWN_ROWS", str(own_rows_of_bytes(board))),
         ("EK_F32_LANES", str(board.isa.row_registers)),
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_PACK_ROWS", str(costs.pack_rows)),

@@ -36,7 +36,7 @@ from edgekit.host.compiler.costs.methods.rule import (
 )
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, caches_of, last_cache
-from edgekit.kb.targets.isa import BYTES, TileCosts, TileKind
+from edgekit.kb.targets.isa import BYTES, ByteProduct, TileCosts, TileKind
 
 # Rows from which strips pay, and with the tile of cores in order; a board's C code has its own.
 _STRIP_ROWS, _OWN_STRIP_ROWS = 8, 2
@@ -71,7 +71,7 @@ def cost_by(
     """`tile_cost` with explicit costs. Panels have equal width, so none is narrow."""
     vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
     transposed = nr % vl != 0
-    depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
+    depth = shape.k if dtype == "f32" else parts(round_up(shape.k, board.isa.k_step), GROUP)
     lines, across = (shape.n, shape.m) if transposed else (shape.m, shape.n)
     height, width = (nr, mr) if transposed else (mr, nr)
     if _is_small_k(board, tile, shape, dtype, packed):
@@ -95,7 +95,9 @@ def cost_by(
         loads += costs.masked * rows * (vectors - (panels - 1) * nv)
     if dtype == "f32" and packed != "a" and not transposed and high > FOLLOWED:
         loads += costs.crowded * panels * lines * _are_far_apart(board, shape)
-    loads += costs.late * rows * panels * _is_late(high, nv, packed == "a" or transposed)
+    panel = packed == "a" or transposed
+    late = _is_late(high, nv, panel) if dtype == "f32" else _is_late_of_bytes(board, high, nv)
+    loads += costs.late * late * (rows * panels if dtype == "f32" else lines * vectors)
     spilled = (high + 1) * nv >= REGISTERS
     stores = (costs.tile + costs.spilled * spilled) * rows * panels
     paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
@@ -127,6 +129,20 @@ def _is_late(rows: int, nv: int, panel: bool) -> bool:
     if panel:
         return rows * nv + 2 * (parts(rows, AHEAD_LANES) + nv) > REGISTERS
     return rows * nv + rows + 2 * nv > REGISTERS + 1
+
+
+def _is_late_of_bytes(board: BoardProfile, rows: int, nv: int) -> bool:
+    """The same for a tile of bytes whose columns each have a vector of sums per row: on cores in
+    order all but the one with code of its own, on others those with sums in most registers."""
+    own = own_rows_of_bytes(board)
+    return (rows, nv) != (own, 1) if own else 2 * rows * nv * board.isa.vl > REGISTERS
+
+
+def own_rows_of_bytes(board: BoardProfile) -> int:
+    """The rows of the tile of bytes, one vector wide, that a core in order has its own code for
+    (I8_IN_ORDER in device/kernels/gemm/i8_tile.h); 0: there is none."""
+    scheduled = board.in_order and board.isa.i8 is ByteProduct.MULL16 and board.arch == "aarch64"
+    return board.isa.columns.i8[0] if scheduled else 0
 
 
 def _cost_of_b(
