@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 import statistics
 import subprocess
@@ -37,15 +38,27 @@ ENGINES = {
     "mnn": "MNN",
     "ncnn": "ncnn",
 }
+PRODUCTS = "products.csv"  # derived from several files
 DERIVED = {
     "board_summary.csv": "boards.csv",
     "network_summary.csv": "network_boards.csv",
     "x86_summary.csv": "x86.csv",
 }
 
+_REGRETS = tuple(itertools.product(("f32", "s8"), ("set", "unseen")))
+_PEERS = (("f32", "openblas"), ("f32", "xnnpack"), ("s8", "xnnpack"))
 _MARK = re.compile(r"(<!-- results: (\S+?\.csv)((?: [^>]*)?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?: ?%)?|–")
-_NAMES = {**ENGINES, "edgekit": "edgekit", "ms": "ms", "us": "µs", "kib": "KiB", "mhz": "MHz"}
+_NAMES = {
+    **ENGINES,
+    "openblas": "OpenBLAS",
+    "xnnpack": "XNNPACK",
+    "edgekit": "edgekit",
+    "ms": "ms",
+    "us": "µs",
+    "kib": "KiB",
+    "mhz": "MHz",
+}
 
 Row = dict[str, str]
 
@@ -79,6 +92,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for name, source in DERIVED.items():
         files[name] = summary(files[source])
         yield FOLDER / name, csv_text(files[name])
+    files[PRODUCTS] = products_by_core(files)
+    yield FOLDER / PRODUCTS, csv_text(files[PRODUCTS])
     yield (
         CHART,
         results_chart.chart(
@@ -206,6 +221,33 @@ def summary(rows: Sequence[Row]) -> list[Row]:
         found.append(
             line | dict(zip(SOURCE, (sources, commits, "scripts/results.py"), strict=True))
         )
+    return found
+
+
+def products_by_core(files: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """A row for each core: regret of tables and of the best fixed method, other libraries' time
+    over ours, and the time of sparse products over that by the patent's rule."""
+    alone = [
+        row for row in files["gemm_regret.csv"] if (row["packed"], row["threads"]) == ("none", "1")
+    ]
+    found = []
+    for core in dict.fromkeys(row["core"] for row in alone):
+        regrets = {(r["dtype"], r["sample"]): r for r in alone if r["core"] == core}
+        peers = {
+            (r["dtype"], r["library"]): r for r in files["gemm_libraries.csv"] if r["core"] == core
+        }
+        sparse = [r for r in files["sparse_gains.csv"] if (r["core"], r["threads"]) == (core, "1")]
+        cells = {
+            **{f"{d}_{s}": (regrets.get((d, s)), "table_regret") for d, s in _REGRETS},
+            "f32_fixed": (regrets.get(("f32", "unseen")), "fixed_regret"),
+            **{f"{d}_{name}": (peers.get((d, name)), "ratio") for d, name in _PEERS},
+            "sparse": (sparse[0] if sparse else None, "ratio"),
+        }
+        used = [row for row, _ in cells.values() if row]
+        commits = " ".join(dict.fromkeys(row["commit"] for row in used))
+        values = {name: row[column] if row else "" for name, (row, column) in cells.items()}
+        source = dict(zip(SOURCE, ("estimated", commits, "scripts/products.py"), strict=True))
+        found.append({"core": core, **values, **source})
     return found
 
 
