@@ -304,7 +304,7 @@ def _progress_printer(board: str) -> Iterator[Callable[[TuningProgress], None]]:
 def _print_summary(board: str, outcome: TuningOutcome) -> None:
     from edgekit.host.cli.kb_shared import method_text
     from edgekit.host.cli.output import table
-    from edgekit.host.lab.tune.tuner import gain_of
+    from edgekit.host.lab.tune.tuner import gain_of, worth_rows
 
     best = sorted(outcome.best, key=lambda each: each.ratio)
     rows = [
@@ -321,6 +321,7 @@ def _print_summary(board: str, outcome: TuningOutcome) -> None:
     print(f"measured  {outcome.measured} now, {outcome.known} before")
     products = counted(len(best), "product")
     print(f"gain      {gain_of(outcome):.3f} x the default over {products} (mean)")
+    print(f"rows      {worth_rows(outcome)} of them gain 2% or more; others keep the default")
     for p in outcome.refused:
         print(f"left out  {p.shape.m},{p.shape.k},{p.shape.n}: too large for the board's memory")
     if not outcome.finished:
@@ -331,7 +332,7 @@ def _print_summary(board: str, outcome: TuningOutcome) -> None:
 def _to_json(
     board: str, profile: BoardProfile, unit: str, outcome: TuningOutcome
 ) -> dict[str, Any]:
-    from edgekit.host.lab.tune.tuner import gain_of
+    from edgekit.host.lab.tune.tuner import gain_of, worth_rows
 
     return {
         "schema": "edgekit.tune.gemm/1",
@@ -343,6 +344,7 @@ def _to_json(
         "finished": outcome.finished,
         "refused": [asdict(product.shape) for product in outcome.refused],
         "gain": gain_of(outcome),
+        "worth_rows": worth_rows(outcome),
         "best": [
             {
                 "shape": asdict(b.product.shape),

@@ -54,6 +54,7 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
     found = done.document
     assert found["schema"] == "edgekit.tune.gemm/1" and found["unit"] == "seconds"
     assert found["finished"] and found["measured"] > 0 and found["known"] == 0
+    assert found["worth_rows"] == sum(best["ratio"] < 0.98 for best in found["best"])
     with History() as history:
         rows = history.read().measurements
     assert len(rows) == found["measured"]

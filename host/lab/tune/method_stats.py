@@ -17,7 +17,7 @@ from edgekit.host.lab.history.measurement import UNITS, Measurement
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.targets.board import BoardProfile
 
-_WORTH = 0.98  # ratio to the default above which the analytic rule stays in charge
+WORTH = 0.98  # ratio to the default above which the analytic rule stays in charge
 _NEIGHBORS = 6  # nearest products used to predict whether a method generalizes
 _HARMED = 1.05  # ratio to the default above which a neighbor is harmed
 _NEAR = 0.3  # squared log distance; farther away, rows of an Intel CPU lost 6 to 17%
@@ -143,7 +143,7 @@ class MethodStats:
             known = self._known[shape].get(self.default(shape)) if self._board else 1.0
             if known is not None:
                 gains.append(math.log(self._predicted_ratio(method, origin, shape) / known))
-        return not gains or statistics.fmean(gains) < math.log(_WORTH)
+        return not gains or statistics.fmean(gains) < math.log(WORTH)
 
     def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
         """Whether the nearest products would gain from a method over the default, with none of
@@ -158,7 +158,7 @@ class MethodStats:
         gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in tried]
         if 2 * len(gains) < len(near) or not near:
             return not near
-        return statistics.fmean(gains) < math.log(_WORTH) and max(gains) < math.log(_HARMED)
+        return statistics.fmean(gains) < math.log(WORTH) and max(gains) < math.log(_HARMED)
 
     def _has_tile(self, method: Method, shape: GemmShape) -> bool:
         return any((k.mr, k.nr) == (method.mr, method.nr) for k in self._known[shape])

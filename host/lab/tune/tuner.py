@@ -17,6 +17,7 @@ from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.comparable import comparable
+from edgekit.host.lab.tune.method_stats import WORTH
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.features import GemmKey, Sequences, key_of
@@ -359,3 +360,8 @@ def _mean_speedup(ratios: Iterable[float]) -> float:
 def gain_of(outcome: TuningOutcome) -> float:
     """The geometric mean speedup of the best methods over the default method."""
     return _mean_speedup(best.ratio for best in outcome.best)
+
+
+def worth_rows(outcome: TuningOutcome) -> int:
+    """The number of products whose best method gains enough for a row of a table."""
+    return sum(best.ratio < WORTH for best in outcome.best)
