@@ -103,33 +103,41 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
         to[j] = s[0][j] + (s[1][j] >> 4);
 }
 #elif EK_I8 == EK_I8_MULL16
+/* A vector of columns after the other: with the sums of all of them, compilers spill. */
 EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     (void)kept;
     const uint8_t *w = at.w, *ahead = at.ahead;
-    const int columns = nv * EK_VL, bytes = (int)stream_step(columns, 3);
-    vi_short s[NV * EK_VL] = {0};
+    const int bytes = (int)stream_step(nv * EK_VL, 3);
     for (long p = 0; p < QUARTER; p += I8_STEP, w += bytes, ahead += bytes) {
         vi of[4];
         EK_UNROLL
         for (int q = 0; q < 4; q++)
             of[q] = i8_vector(at.x + q * QUARTER + p);
         EK_UNROLL
-        for (int j = 0; j < columns; j++) {
-            prefetch(ahead, j * bytes / columns, (j + 1) * bytes / columns);
-            const pairs all = pairs_at(w + (j / 2 * 3 + j % 2) * 16);
-            const pairs third = pairs_at(w + (j / 2 * 3 + 2) * 16);
+        for (int v = 0; v < nv; v++) {
+            vi_short s[EK_VL] = {0};
+            vi sum;
+            prefetch(ahead, v * bytes / nv, (v + 1) * bytes / nv);
             EK_UNROLL
-            for (int odd = 1; odd >= 0; odd--) {
-                const pairs two = two_quarters(all, third, j % 2, odd);
-                const vi first = (vi)(two & 7), second = (vi)(two >> 4 & 7);
-                s[j] = vi_mlal8(s[j], of[odd], first, 0);
-                s[j] = vi_mlal8(s[j], of[odd], first, 1);
-                s[j] = vi_mlal8(s[j], of[2 + odd], second, 0);
-                s[j] = vi_mlal8(s[j], of[2 + odd], second, 1);
+            for (int i = 0; i < EK_VL; i++) {
+                const int j = v * EK_VL + i;
+                const pairs all = pairs_at(w + (j / 2 * 3 + j % 2) * 16);
+                const pairs third = pairs_at(w + (j / 2 * 3 + 2) * 16);
+                EK_UNROLL
+                for (int odd = 1; odd >= 0; odd--) {
+                    const pairs two = two_quarters(all, third, j % 2, odd);
+                    const vi first = (vi)(two & 7), second = (vi)(two >> 4 & 7);
+                    s[i] = vi_mlal8(s[i], of[odd], first, 0);
+                    s[i] = vi_mlal8(s[i], of[odd], first, 1);
+                    s[i] = vi_mlal8(s[i], of[2 + odd], second, 0);
+                    s[i] = vi_mlal8(s[i], of[2 + odd], second, 1);
+                }
             }
+            sum_columns(1, s, p ? 0 : *at.sum, &sum);
+            to[v] = p ? to[v] + sum : sum;
+            __asm__ volatile("" : "+w"(to[v]) : : "memory"); /* before the next ones begin */
         }
     }
-    sum_columns(nv, s, *at.sum, to);
 }
 #endif
 #endif
