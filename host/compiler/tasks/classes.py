@@ -29,7 +29,9 @@ def classifier(model: KnownModel) -> Prepared | None:
     count = class_count(scores[0].shape) if len(scores) == 1 else 0
     own = config.kind == MMPRETRAIN or count == config.classes  # not another model's file
     sure = model.asks_for(CLASSIFY) or (own and config.classifies)
-    if not count or not (sure or len(ends.outputs) == 1):
+    others = (t for t in ends.outputs if t not in scores)
+    alone = all(t.elements == 1 and not t.dtype.is_float for t in others)  # the best class
+    if not count or not (sure or alone):
         return None
     labels = model.labels(count)
     if not (sure or labels) and is_vector(ends.graph, scores[0].name):

@@ -62,6 +62,7 @@ from edgekit.host.compiler.tasks.segments import (
 )
 from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
+from edgekit.host.compiler.tasks.speech import unlisted_speech
 from edgekit.host.compiler.tasks.stated import stated_picture
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
@@ -163,7 +164,7 @@ def _without_results(path: Path, graph: Graph, options: CompileOptions) -> Prepa
     """The graph of a model that takes no picture, with a note where results are expected."""
     if options.task != "guess":
         return Prepared(graph)
-    if known := known_listener(graph):
+    if known := known_listener(graph) or unlisted_speech(graph):
         return _unused(graph, known)
     why = "its inputs and outputs are not known ones"
     if count := pictures_at_once(graph):

@@ -79,8 +79,10 @@ def palette() -> Array:
 
 def image_output(ends: Ends) -> ImageOutput | None:
     """The only output that is as large as the input, or some whole number of times, with one value
-    or three for each pixel."""
+    or three for each pixel, or the only one of these that is called a depth."""
     found = [made for tensor in ends.outputs if (made := _image_of(ends, tensor))]
+    depths = [made for made in found if _DEPTH in made.tensor.name.lower()]
+    found = depths if len(found) > 1 else found
     return found[0] if len(found) == 1 else None
 
 

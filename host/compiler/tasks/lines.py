@@ -172,7 +172,8 @@ def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:
 @dataclass(frozen=True)
 class _Usual:
     """Whose the characters of a model of this height, channels and number of scores are, the number
-    of the one that is none, and fields of a TaskSpec. `name`: a part of the file's; `width`: of the picture, 0 for any."""
+    of the one that is none, and fields of a TaskSpec. `name`: a part of the file's; `width`: of the
+    picture, 0 for any."""
 
     whose: str
     characters: str

@@ -29,20 +29,22 @@ from edgekit.host.compiler.tasks.yolo import (
 )
 
 PERSON_POINTS = (17, 3)  # of COCO: points, and numbers of each
-_FACE_POINTS = (2,) * 5  # x and y of eyes, nose and corners of the mouth
+_FACE_POINTS = 5  # eyes, nose and corners of the mouth
 
 
 def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     """YOLO's poses: [1, 4 + classes + numbers of points, boxes], or [1, rows, 6 + numbers of
     points] of models that select. `points` and the numbers of each are from the file's metadata.
     """
+    output, image = ends.only(3), ends.image
+    if output is not None and output.shape[1:] == (image.height, image.width):
+        return  # a map, such as a depth
     yield from _move_net(ends)
     yield from landmarks(ends)
     yield from sim_cc(ends)
     yield from _rtmo(ends)
     yield from _anchored(ends)
     yield from raw_poses(ends)
-    output = ends.only(3)
     if output is None:
         return
     numbers = points[0] * points[1]
@@ -153,8 +155,8 @@ def _anchored(ends: Ends) -> Iterator[Head]:
     behind = behind_boxes(ends, output)
     if len(behind) == 2 and behind[0] > 1 and behind[1] % POINT_FIELDS == 0:
         classes, points = behind[0] - 1, (behind[1] // POINT_FIELDS, POINT_FIELDS)
-    elif behind[:-1] == (1, *_FACE_POINTS):
-        classes, points = behind[-1], (len(_FACE_POINTS), 2)
+    elif len(behind) > 2 and behind[:-1] == (1, *(2,) * (len(behind) - 2)):
+        classes, points = behind[-1], (len(behind) - 2, 2)
     else:
         return
     numbers = points[0] * points[1]
@@ -170,7 +172,7 @@ def _anchored(ends: Ends) -> Iterator[Head]:
         )
 
     person = classes == 1 and points == PERSON_POINTS
-    label = "person" if person else "face" if points[0] == len(_FACE_POINTS) else ""
+    label = "person" if person else "face" if points[0] == _FACE_POINTS else ""
     what = f"'{output.name}' is like YOLOv{'5' if points[1] == 2 else '7'}'s, with points"
     yield Head("yolo-anchored-pose", what, classes, rows, labels=(label,) if label else ())
 

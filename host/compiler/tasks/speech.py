@@ -32,6 +32,7 @@ _SPECIAL = ("<s>", "</s>", "<unk>", "[UNK]", "[CLS]", "[SEP]", "<mask>")
 WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word in SentencePiece's vocabularies
 _MORE = 8  # scores for which a vocabulary may have no entry
 _STATED = "ForCTC"
+_FEWEST = 20  # characters
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,17 @@ def transcriber(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepare
     listed = [*speech.characters, *[""] * (count - len(speech.characters))]
     listed.pop(speech.blank)  # the board counts it as 0
     return recognized(made, spec, does, source, {FILE: character_document(listed)})
+
+
+def unlisted_speech(graph: Graph) -> str:
+    """What is missing where scores along a window of samples may be of characters; else empty."""
+    ends = _ends(graph)
+    if ends is None or ends[1].shape[2] < _FEWEST:
+        return ""
+    return (
+        f"'{ends[1].name}' may be characters of speech, which no file lists: put "
+        f"{SPEECH_VOCABULARY}, {CONFIG} and {PIXELS} of its folder next to it"
+    )
 
 
 def _ends(graph: Graph) -> tuple[Tensor, Tensor] | None:

@@ -59,6 +59,7 @@ _NAMES: _Rows = (
     (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),
     (r".*(midas|u2net|silueta|depth_anything)", "PyTorch", IMAGENET_PIXELS),
     (r".*(birefnet|rmbg_?2|inspyrenet)", "PyTorch", IMAGENET_PIXELS),
+    (r"(.*depth_?pro|dpt_|zoe_?depth)", "DPT", _SIGNED),
     (r"(isnet|rmbg_?1_4|bria_?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
 # Networks that make pictures of the same size, which may also look like maps of scores.

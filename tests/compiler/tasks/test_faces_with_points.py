@@ -87,12 +87,14 @@ def test_points_of_yolov8_before_decoding(tmp_path, numbers, label):
     assert found[0][2][4:] == pytest.approx(points[at], abs=1e-3)
 
 
-def test_points_of_yolov5_faces_are_before_the_class(tmp_path):
-    path, boxes, fields = _anchored(tmp_path, (1, 2, 2, 2, 2, 2, 1), {0, 6})
+@pytest.mark.parametrize(("points", "labels"), [(5, ("face",)), (4, ())])
+def test_points_of_yolov5_faces_are_before_the_class(tmp_path, points, labels):
+    """And those of license plates, which have four."""
+    path, boxes, fields = _anchored(tmp_path, (1, *[2] * points, 1), {0, points + 1})
     made = prepared(path)
-    assert made.task is not None and (made.task.kind, made.task.labels) == ("pose", ("face",))
-    found = rows_of(made, 7 + 15)
-    expected = best_boxes(boxes, fields[:, 4:5] * fields[:, 15:], 0.25, 0.7)[:100]
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("pose", labels)
+    found = rows_of(made, 7 + 3 * points)
+    expected = best_boxes(boxes, fields[:, 4:5] * fields[:, 5 + 2 * points :], 0.25, 0.7)[:100]
     assert len(expected) > 3
     same([(label, score, rest[:4]) for label, score, rest in found], expected)
 

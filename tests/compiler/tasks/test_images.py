@@ -63,6 +63,13 @@ def test_three_values_of_a_pixel_may_also_be_scores(tmp_path):
         assert _made(path)[0].task.scale == (scale,)
 
 
+def test_a_map_as_wide_as_rows_of_persons_is_a_map(tmp_path):
+    """MoveNet's rows have 56 numbers."""
+    path = built(tmp_path, {"x": np.zeros((1, 32, 56), np.float32)}, [], ["x"], (32, 56))
+    task = prepared(path).task
+    assert task is not None and task.kind == "image"
+
+
 @pytest.mark.parametrize("shape", [(1, *_SIZE), (1, 1, *_SIZE), (1, *_SIZE, 1)])
 def test_one_value_of_a_pixel_is_shown_in_colors(tmp_path, shape):
     values = _values(1).reshape(shape)
@@ -80,6 +87,8 @@ def test_one_of_several_maps_is_not_shown(tmp_path):
     for name in ("lanes", "depth"):
         path = built(tmp_path, {name: _values(1), "y": _values(2)}, [], [name, "y"], _SIZE)
         assert (prepared(path).task is None) == (name == "lanes")
+    maps = {"predicted_depth": _values(1), "normal": _values(3), "sure": _values(1)}
+    assert "'predicted_depth'" in prepared(built(tmp_path, maps, [], [*maps], _SIZE)).source
 
 
 def test_depths_of_midas_in_files_with_colors_last(tmp_path):

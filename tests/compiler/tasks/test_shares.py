@@ -101,3 +101,10 @@ def test_vectors_of_length_1_are_no_classes(tmp_path):
     nodes = [node("Exp", ["x"], ["e"]), node("ReduceSum", ["e"], ["s"]),
              node("Div", ["e", "s"], ["y"])]  # fmt: skip
     assert prepared(built(tmp_path, parts, nodes, ["y"], _SIZE)).task is not None
+
+
+def test_the_best_class_next_to_shares_is_left_out(tmp_path):
+    parts = {"x": np.arange(1000, dtype=np.float32)[None]}
+    nodes = [node("Softmax", ["x"], ["y"], axis=1), node("ArgMax", ["x"], ["best"], axis=1)]
+    made = prepared(built(tmp_path, parts, nodes, ["best", "y"], _SIZE))
+    assert made.task is not None and (made.task.kind, made.task.output) == ("classify", "y")
