@@ -38,8 +38,8 @@ _THREADS, _WIDTH, _LINES = "4", 360, 6
 _HEAD = """# Gallery
 
 What `edgekit run` printed and drew, with nothing but the commands shown; a line says where the \
-input was cut or turned before. Times are of the network and its results on four threads, \
-[estimated](estimates.md). Models that the repository does not have are in the named package of \
+input was cut or turned before. Times are of networks and results on four threads, \
+[estimated](estimates.md). Other models are in the named package of \
 PyPI, under its license. `scripts/gallery.py` makes this page.
 """
 
@@ -151,7 +151,7 @@ ENTRIES = {
         "A larger picture", Source("larger.onnx", make=_enlarger), _ASTRONAUT,
         options=("--task", "image"),
         change=lambda path: _crop(path, (165, 60, 165 + _FACE_SIDE, 60 + _FACE_SIDE)),
-        note="The picture was cut to the face; the script fits the network to another one.",
+        note="Cut to the face; the script fits the network.",
     ),
     "layout": Entry(
         "Parts of a page",
