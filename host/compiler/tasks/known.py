@@ -26,7 +26,7 @@ from edgekit.device.runtime.agent.task import (
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Operator
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import PIXELS, TAGS, features_file
 from edgekit.host.compiler.tasks.ends import Ends
@@ -62,6 +62,7 @@ _BY_ENDS: Mapping[tuple[str, ...], tuple[str, dict[str, Any]]] = {
     ("images", "output0"): ("YOLO", {**_SHARES, "fit": CROP}),
     ("data", "model_output"): ("Custom Vision", {**_BYTES, "channels": BGR, "fit": STRETCH}),
 }
+_MOVES = (ops.Transpose, ops.Reshape, ops.Cast, ops.Convert, ops.Pad, ops.ResizeBilinear)
 _END = 3  # operators, among which a softmax is that of the scores
 _TEACHABLE = "model_unquant"  # the name of Teachable Machine's files of floats
 
@@ -263,20 +264,30 @@ class KnownModel:
             return {}
         # Caffe has no operators for three channels but those of a batch normalization.
         sizes = (1,) if format_of(self.path) == "caffe" else (1, 3)
-        for node in self.ends.graph.nodes:
-            if image.name in node.inputs:
-                others = [tensors[n].data for n in node.inputs if n not in (None, image.name)]
-                data = others[0] if len(others) == 1 else None
-                return _scaled_by(node.op, data) if data is not None and data.size in sizes else {}
+        for node in self._first_nodes:
+            others = [tensors[n].data for n in node.inputs if n and tensors[n].data is not None]
+            data = others[0] if len(others) == 1 and len(node.inputs) == 2 else None
+            return _scaled_by(node.op, data) if data is not None and data.size in sizes else {}
         return {}
 
     @property
     def _scales(self) -> bool:
         """Whether it scales pixels itself, or takes bytes."""
-        graph, image = self.ends.graph, self.ends.image
-        first = [node for node in graph.nodes if image.name in node.inputs]
-        scales = any(isinstance(node.op, SCALES) for node in first)
-        return scales or graph.tensors[image.name].dtype is not DType.F32
+        scales = any(isinstance(node.op, SCALES) for node in self._first_nodes)
+        return scales or self.ends.graph.tensors[self.ends.image.name].dtype is not DType.F32
+
+    @cached_property
+    def _first_nodes(self) -> list[Node]:
+        """What is computed of the pixels first, which may be moved or resized before."""
+        moved, found = {self.ends.image.name}, []
+        for node in self.ends.graph.nodes:
+            if moved.isdisjoint(node.inputs):
+                continue
+            if isinstance(node.op, _MOVES):
+                moved |= {*node.outputs}
+            else:
+                found.append(node)
+        return found
 
 
 def _scaled_by(op: Operator, data: Array) -> dict[str, Any]:

@@ -54,6 +54,8 @@ _NAMES: _Rows = (
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
     (r"((age|gender)_googlenet|vgg_ilsvrc_16|open_?nsfw)", "Caffe", _CAFFE),
+    (r".*adaface", "AdaFace", {**_SIGNED, "channels": BGR}),
+    (r".*magface", "MagFace", {**_SHARES, "channels": BGR}),
     (r".*minifasnet", "MiniFASNet", _BYTES),
     (r"modnet", "MODNet", _SIGNED),
     (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),

@@ -59,8 +59,10 @@ def usual_vector(model: KnownModel, vector: Tensor) -> tuple[str, dict[str, Any]
     if image.channels != 3 or is_share(model.ends.graph, vector.name):
         return "", {}
     if size == _FACE and length in _FACE_LENGTHS:
-        pixels = model.pixels(0) or (_SIGNED if model.is_open else {})
-        return "may be the vector of a face, pixels as InsightFace's models take them", pixels
+        named, pixels = model.named_pixels
+        pixels = model.pixels(0) or pixels or (_SIGNED if model.is_open else {})
+        taken = f"pixels as {named or 'InsightFace'}'s models take them"
+        return f"may be the vector of a face, {taken}", pixels
     if size in _PERSONS and length in _PERSON_LENGTHS and model.torch_pixels:
         what = "may be the vector of a person, pixels as PyTorch's models take them"
         return what, model.pixels(0) or model.torch_pixels

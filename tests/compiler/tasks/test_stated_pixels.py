@@ -92,6 +92,28 @@ def test_what_a_file_does_with_pixels_is_not_done_twice(tmp_path, kind, constant
     assert made.task is not None and {*made.task.scale} == {scale}
 
 
+@pytest.mark.parametrize("moves", [["Transpose"], ["Transpose", "Pad"]])
+def test_pixels_may_be_moved_before_they_are_scaled(tmp_path, moves):
+    """As in files of Keras' MobileNets, which are not scaled once more."""
+    (tmp_path / "labels.txt").write_text("cat\ndog\nhat\n")
+    nodes = [node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2])]
+    nodes += [node("Pad", ["turned", "more"], ["padded"])] if "Pad" in moves else []
+    nodes += [
+        node("Mul", [nodes[-1].output[0], "c"], ["scaled"]),
+        node("Conv", ["scaled", "w"], ["d"], group=3),
+        node("Clip", ["d", "low", "high"], ["r"]),
+        node("ReduceMean", ["r"], ["m"], axes=[2, 3], keepdims=0),
+        node("Softmax", ["m"], ["y"], axis=1),
+    ]
+    constants = {
+        "c": np.full(1, 1 / 127.5, np.float32), "w": np.ones((3, 1, 1, 1), np.float32),
+        "low": np.float32(0), "high": np.float32(6), "more": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+    }  # fmt: skip
+    made = model(nodes, [value("x", [1, *_SIZE, 3])], ["y"], constants, opset=13)
+    task = prepared(save(made, tmp_path, "mobilenetv2.onnx")).task
+    assert task is not None and (task.mean, task.scale) == ((0.0,), (1.0,))
+
+
 @pytest.mark.parametrize(
     ("name", "called", "mean", "said"),
     [

@@ -54,6 +54,7 @@ def test_maps_of_other_points_are_taken_if_asked_for(tmp_path):
     ("size", "length", "whose", "scale", "name"),
     [
         ((112, 112), 512, "of a face, pixels as InsightFace's", (127.5,), "m"),
+        ((112, 112), 512, "of a face, pixels as AdaFace's", (127.5,), "adaface_ir50"),
         ((160, 160), 512, "of a face, pixels as facenet-pytorch takes them", (128.0,), "m"),
         ((256, 128), 256, "of a person, pixels as PyTorch's", (58.395, 57.12, 57.375), "m"),
         ((224, 224), 512, "", (68.5005327, 66.6321579, 70.323163), "clip_visual"),
