@@ -31,13 +31,13 @@ def classifier(model: KnownModel) -> Prepared | None:
     sure = model.asks_for(CLASSIFY) or (own and config.classifies)
     others = (t for t in ends.outputs if t not in scores)
     alone = all(t.elements == 1 and not t.dtype.is_float for t in others)  # the best class
-    if not count or not (sure or alone):
+    if not count or not (sure or (alone and ends.image.is_plausible)):
         return None
     labels = model.labels(count)
     if not (sure or labels) and is_vector(ends.graph, scores[0].name):
         return None
     usual = None if labels else usual_classes(model.path.stem, ends.image, count)
-    softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
+    softmax = ends.is_from(scores[0].name, ops.Softmax.kind)
     if not (sure or labels or count in _IMAGENET or softmax or usual):
         return None
     proposed: list[str] = []

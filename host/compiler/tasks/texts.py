@@ -11,6 +11,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent.task import CLASSIFY, EMBED, TaskSpec
 from edgekit.host.compiler.inputs import read_attached
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.sidecars import CONFIG, DENSE, POOLING, VOCABULARY, config_folder
@@ -34,7 +35,7 @@ _LEAST = 8  # numbers of a vector
 _MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
 # Outputs with the vector of a text, and with one for each token, by the names of exporters.
 _POOLED = re.compile("sentence_embedding|text_embeds|pooled|embedding", re.I)
-_SCORES = re.compile("logits", re.I)
+_SCORES = re.compile("logits|prob|score|label|contextual", re.I)  # the last of ColBERT
 _UNKNOWN = (
     "shows no results: {} is neither a vector of a text nor a score for each label of config.json; "
     "--output FILE writes the tensors"
@@ -136,11 +137,13 @@ def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | No
 
 def _embedder(path: Path, graph: Graph, inputs: _Inputs, asked: bool) -> _Made | None:
     """One vector of length 1: a pooled output, or the pooled vectors of the tokens, unless they are
-    named as scores and no vector is `asked` for. Raises InputError if these are pooled in another
-    way than the first token or the mean."""
+    named, or end, as scores and no vector is `asked` for. Raises InputError if these are pooled in
+    another way than the first token or the mean."""
     outputs = [graph.tensors[name] for name in graph.outputs]
     if not asked:  # scores of parts of speech, of names, of words
         outputs = [t for t in outputs if not _SCORES.search(graph.output_names.get(t.name, t.name))]
+        shares = probabilities(graph, graph.outputs)
+        outputs = [t for t in outputs if t.name not in shares]
     floats = [t for t in outputs if t.dtype is DType.F32 and max(t.shape, default=0) >= _LEAST]
     vectors = [t for t in floats if math.prod(t.shape) == max(t.shape)]
     length = graph.tensors[inputs.tokens].shape[1]

@@ -269,6 +269,11 @@ def test_what_is_missing_is_said_of_sounds(tmp_path):
     assert "put them into m.txt next to it" in prepared(path).source
     path = save(model(sound, [value("x", [1, 1, 49, 10])], ["y"]), tmp_path)
     assert "say in m.toml next to it" in prepared(path).source
+    bands = [node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0)]
+    path = save(model(bands, [value("x", [1, 1, 64, 5])], ["y"], opset=13), tmp_path)
+    (tmp_path / "labels.txt").write_text("yes\nno\nstop\ngo\nup\n")  # of no picture
+    assert "say in m.toml next to it" in prepared(path).source
+    (tmp_path / "labels.txt").unlink()
     frames = [node("Reshape", ["x", "to"], ["y"])]
     path = save(model(frames, [value("x", [1, 1, 16000])], ["y"], {"to": np.array([1, 50, 320])}),
                 tmp_path)  # fmt: skip

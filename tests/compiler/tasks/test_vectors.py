@@ -14,6 +14,7 @@ from edgekit.host.compiler.tasks import import_for_task, with_task
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
 from tests.support.detectors import detector
+from tests.support.onnx_models import node
 from tests.support.text_models import text_model
 
 
@@ -112,14 +113,20 @@ def test_pixels_of_a_vector_need_no_number_of_classes(tmp_path):
     assert prepared(path).task is None  # of another model
 
 
-@pytest.mark.parametrize("classes", [0, 9])
-def test_scores_of_tokens_are_no_vectors(tmp_path, classes):
+@pytest.mark.parametrize(
+    ("classes", "name"), [(0, "logits"), (9, "logits"), (0, "probs"), (0, "contextual"), (0, "y")]
+)
+def test_scores_of_tokens_are_no_vectors(tmp_path, classes, name):
     """Names, punctuation or words in a text; the mean of their scores says nothing."""
     path = text_model(tmp_path, classes, 7)
     made = onnx.load(path)
-    made.graph.node[-1].output[0] = made.graph.output[0].name = "logits"
+    last = made.graph.node[-1]
+    last.output[0] = "states" if name == "y" else name
+    if name == "y":
+        made.graph.node.append(node("Softmax", ["states"], ["y"], axis=2))
+    made.graph.output[0].name = name
     onnx.save(made, path)
     found = prepared(path)
-    assert found.task is None and found.source.startswith("shows no results: 'logits' is neither")
+    assert found.task is None and found.source.startswith(f"shows no results: '{name}' is neither")
     asked = prepared(path, CompileOptions(task="embed"))
     assert asked.task is not None and asked.task.kind == "embed"
