@@ -29,7 +29,7 @@ _LARGEST_FILE = 8 << 30
 _WORDS = ("ids", "mask", "positions")  # ends of names of integer inputs
 _TEXT_LENGTH = 128
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ON_TORCHVISION = ("timm", "torchvision", "transformers")
 
 
@@ -229,10 +229,11 @@ def main(request_file: str, answer_file: str) -> None:
     """Answers one request, and ends as the process that did so."""
     request = json.loads(Path(request_file).read_text())
     _limit(request["cpu_seconds"], request["memory_bytes"])
-    with contextlib.suppress(OSError, AttributeError):  # only Linux gives orphans to this process
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _set_for_process(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
+    _set_for_process(_PR_SET_PDEATHSIG, signal.SIGTERM)  # edgekit may be killed
     child = os.fork()
     if child == 0:
+        _set_for_process(_PR_SET_PDEATHSIG, signal.SIGKILL)
         _answer(request, answer_file)
         os._exit(0)
     signal.signal(signal.SIGTERM, lambda *_: _kill(child))
@@ -243,6 +244,12 @@ def main(request_file: str, answer_file: str) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def _set_for_process(option: int, value: int) -> None:
+    """Sets an attribute of this process, where the system is Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _answer(request: dict[str, Any], answer_file: str) -> None:

@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edgekit.host.compiler.frontends.pytorch.export import _WORKER
+from tests.support.patience import until
 
 _TORCH = """
 class nn:
@@ -57,11 +57,14 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """start(factory, shapes): the worker, which is asked to export what this function makes."""
+    """start(factory, shapes): the worker, which is asked to export what this function makes.
+    `by`: the program that starts it."""
     (tmp_path / "torch.py").write_text(_TORCH)
     (tmp_path / "net.py").write_text(_FACTORIES)
 
-    def start(factory: str, **shapes: list[int]) -> subprocess.Popen[bytes]:
+    def start(
+        factory: str, by: tuple[str, ...] = (), **shapes: list[int]
+    ) -> subprocess.Popen[bytes]:
         request = {
             "kind": "module",
             "source": str(tmp_path / "net.py"),
@@ -72,8 +75,9 @@ def start(tmp_path: Path) -> Start:
             "memory_bytes": 1 << 32,
         }
         (tmp_path / "request.json").write_text(json.dumps(request))
+        worker = (sys.executable, "-B", _WORKER, tmp_path / "request.json", tmp_path / "answer")
         return subprocess.Popen(
-            [sys.executable, "-B", str(_WORKER), tmp_path / "request.json", tmp_path / "answer"],
+            [*by, *worker],
             env={**os.environ, "PYTHONPATH": str(tmp_path)},
             stdout=subprocess.PIPE,
         )
@@ -121,9 +125,23 @@ def test_a_daemon_of_a_network_ends_with_it(start: Start, tmp_path: Path) -> Non
 
 def test_a_network_that_loops_is_ended(start: Start, tmp_path: Path) -> None:
     process = start("loops")
-    while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
-        time.sleep(0.01)
+    network = _looping(tmp_path)
     process.terminate()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not _is_there(int((tmp_path / "started").read_text()))
+    assert not _is_there(network)
+
+
+def test_a_network_ends_with_edgekit(start: Start, tmp_path: Path) -> None:
+    starts = "import subprocess, sys; subprocess.call(sys.argv[1:])"
+    with start("loops", by=(sys.executable, "-c", starts)) as edgekit:
+        network = _looping(tmp_path)
+        edgekit.kill()
+    until(lambda: not _is_there(network))
+
+
+def _looping(folder: Path) -> int:
+    """The process of the network that loops, once it does."""
+    started = folder / "started"
+    until(lambda: started.exists() and bool(started.read_text()))
+    return int(started.read_text())
