@@ -137,17 +137,27 @@ class _Searches:
     def final_costs(
         self, wanted: Mapping[MatrixProduct, Iterable[Method]]
     ) -> list[Mapping[Method, float]]:
-        """The cycles of the best methods of each product and of those `wanted`, all of the same
-        run."""
+        """The cycles of the best methods of each product and of those `wanted`, which run together
+        in both orders: the lower ones. On an A55, 4 x 32 x 256, as large as L1, took 1.3 times
+        as long by what ran first, however often it was repeated."""
         methods = [
             list(dict.fromkeys((*some, *self._best(p)[:_FINALISTS]))) for p, some in wanted.items()
         ]
+        runs = [self._run(wanted, [some[::step] for some in methods]) for step in (1, -1)]
+        return [
+            {how: min(one[how], other[how]) for how in one}
+            for one, other in zip(*runs, strict=True)
+        ]
+
+    def _run(
+        self, products: Iterable[MatrixProduct], methods: Sequence[Sequence[Method]]
+    ) -> list[Mapping[Method, float]]:
         asked = [
             (
                 Multiplication(p.shape, p.dtype, p.packed, p.threads),
                 [(p.shape, how) for how in some],
             )
-            for p, some in zip(wanted, methods, strict=True)
+            for p, some in zip(products, methods, strict=True)
         ]
         return [
             {how: float(cost.cycles) for how, cost in zip(some, costs, strict=True)}
