@@ -256,8 +256,7 @@ static int is_crowded(shape s, product p) {
     return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p);
 }
 
-/* Whether B is packed in strips: it is beyond the last cache, or its panels beyond L2 share sets.
- */
+/* Whether B is packed in strips: beyond the last cache, or beyond L2 if panels share sets. */
 static int packs_strips_of_floats(shape s, product p, int threads) {
     if (!p.f32 || p.b_packed || threads > 1)
         return 0;
@@ -395,6 +394,7 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         unblocked.split = 1;
         return unblocked;
     }
+    threads = (double)rows * (double)columns * (double)depth < EK_GEMM_SHARED ? 1 : threads;
     const product p = {rows, columns, depth, f32, a_packed, b_packed};
     return blocks(cheapest(tiles, count, p, threads), p, threads);
 }

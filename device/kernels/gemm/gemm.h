@@ -86,6 +86,8 @@ void ek_gemm_pack(int dtype, int side, long extent, long k, const ek_gemm_method
 size_t ek_gemm_scratch_bytes(const ek_gemm_args *args, const ek_gemm_method *how, int threads);
 void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scratch, ek_pool *pool);
 
+#define EK_GEMM_SHARED 131072 /* multiply-adds from which threads share a product */
+
 /* The analytic default for a shape: the register tile with the lowest estimated cost, blocks from
  * the cache sizes that the library was built for. */
 ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k);

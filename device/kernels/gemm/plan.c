@@ -3,15 +3,14 @@
 #include "x86/prefetch.h"
 #include "orient.h"
 
-/* Number of multiply-adds not worth waking a thread for. 8-bit ones are faster on AVX-512, and even
+/* Number of 8-bit multiply-adds not worth waking a thread for: they are faster on AVX-512, and even
  * more so with AMX. */
-#define SMALL 131072
 #ifdef EK_AMX
 #define SMALL_OF_BYTES 8388608
 #elif defined __AVX512VNNI__
 #define SMALL_OF_BYTES 1048576
 #else
-#define SMALL_OF_BYTES SMALL
+#define SMALL_OF_BYTES EK_GEMM_SHARED
 #endif
 
 static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent,
@@ -68,7 +67,7 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
 }
 
 int ek_gemm_threads(const ek_gemm_args *g, int threads) {
-    const double least = g->dtype == EK_GEMM_F32 ? SMALL : SMALL_OF_BYTES;
+    const double least = g->dtype == EK_GEMM_F32 ? EK_GEMM_SHARED : SMALL_OF_BYTES;
     return (double)g->m * (double)g->n * (double)g->k < least ? 1 : threads;
 }
 

@@ -321,9 +321,15 @@ static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
     return analytic;
 }
 
+/* One thread computes a small product, whatever their number (ek_gemm_threads). */
+static query query_of(int dtype, int threads, long m, long n, long k) {
+    const int shared = (double)m * (double)n * (double)k >= EK_GEMM_SHARED;
+    return (query){m, n, k, dtype, shared ? threads : 1};
+}
+
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
                               int *rule) {
-    query q = {m, n, k, dtype, threads};
+    query q = query_of(dtype, threads, m, n, k);
     int ignored;
     rule = rule ? rule : &ignored;
     if (!t) {
@@ -331,7 +337,7 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, 
         return ek_gemm_default(dtype, threads, m, n, k);
     }
     uint64_t h = mixed((uint64_t)m << 40 ^ (uint64_t)n << 20 ^ (uint64_t)k);
-    h = mixed(h ^ (uint64_t)dtype << 32 ^ (uint64_t)threads);
+    h = mixed(h ^ (uint64_t)dtype << 32 ^ (uint64_t)q.threads);
     ek_gemm_cache_entry entry = {.query = q};
     if (ek_gemm_cache_find(&t->cache, h, &q, &entry.how, rule))
         return entry.how;
@@ -342,7 +348,7 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, 
 
 int ek_gemm_row_shape(const ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
                       int64_t shape[3]) {
-    query q = {m, n, k, dtype, threads};
+    query q = query_of(dtype, threads, m, n, k);
     int rule;
     const row *found = t ? row_for(t, &q, &rule) : NULL;
     if (found) {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
 from edgekit.host.common.text import counted
-from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, threads_of
 from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
 from edgekit.kb.targets.board import BoardProfile
@@ -218,7 +218,7 @@ class KnowledgeBase:
         `default` is the board's analytic one, `vl` the lanes of its vectors. An exact match takes
         one hash lookup.
         """
-        key = self.key(platform, shape, dtype, threads, packed)
+        key = self.key(platform, shape, dtype, threads_of(shape, threads), packed)
         row = self._products.exact(key)
         if row is not None:
             near = _within_radius(row, shape)

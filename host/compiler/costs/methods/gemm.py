@@ -25,6 +25,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     PAGE,
     PANELS_EACH,
     ROWS_DEPTH,
+    SHARED,
     STREAMS,
     STRIP_COLUMNS,
     STRIP_DEPTH,
@@ -123,7 +124,7 @@ def analytic_method(
 
     ek_gemm_default (device/kernels/gemm/default.c) implements the same rule in integers:
 
-    1. m, k, n: at least 1, at most 2^28.
+    1. m, k, n: at least 1, at most 2^28. Less than 131072 multiply-adds take one thread.
     2. n = 1: tile w x 1; else m = 1: tile 1 x w, with w eight vectors. Blocks are the product,
        nothing is packed, and threads split m if n = 1, else n. This excludes a B of bytes with
        n = 1 that was packed in advance: its single column is a panel.
@@ -179,8 +180,14 @@ def analytic_method(
         return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=wide, split="n")
+    threads = threads_of(whole, threads)
     best = _tile_of_least_cost(board, whole, dtype, threads, packed)
     return method_of_tile(board, *best, whole, dtype, threads, packed)
+
+
+def threads_of(shape: GemmShape, threads: int) -> int:
+    """The threads that share a product, out of those that it may take."""
+    return threads if shape.m * shape.k * shape.n >= SHARED else 1
 
 
 def _tile_of_least_cost(
