@@ -181,7 +181,7 @@ def test_inspect_status_and_bench_name_them(
 
 
 def test_compile_takes_some_of_them(edgekit: Any, home: Path, model: Path) -> None:
-    words = ("compile", model, "--board", "a57", "-o", home / "m.ekb")
+    words = ("compile", model, "-o", home / "m.ekb")
     done = edgekit(*words, "--signature", "step", "--signature", "encode", "--json")
     assert done.document["signatures"] == ["step", "encode"]
     assert "--signature compiles" not in done.err
@@ -203,12 +203,12 @@ def test_one_signature_leaves_the_release_as_it_is(home: Path) -> None:
     for names in ((), ("encode",)):
         path = home / "codec.tflite"
         path.write_bytes(codec(names=names))
-        made.append(compile_model(path, "a57"))
+        made.append(compile_model(path, "local"))
     plain, one = made
     assert dict(one.files) == dict(plain.files)
     for bundle in made:
         assert b'"signature"' not in bundle.manifest.to_json()
-    named = compile_model(home / "codec.tflite", "a57", signatures=["encode"])
+    named = compile_model(home / "codec.tflite", "local", signatures=["encode"])
     assert named.manifest.signature == "encode"
     assert [spec.name for spec in named.manifest.inputs] == ["x"]
 
@@ -224,7 +224,7 @@ def test_a_signature_that_does_not_compile_is_named(edgekit: Any, home: Path) ->
             files.signature("train", 3, {"x": 0}, {"y": 1})]  # fmt: skip
     path = home / "m.tflite"
     path.write_bytes(files.model(*graphs(files), odd, signatures=made))
-    done = edgekit("compile", path, "--board", "a57")
+    done = edgekit("compile", path)
     assert done.code == 2
     assert "(signature train; --signature compiles others alone)" in done.complaint
-    assert edgekit("compile", path, "--board", "a57", "--signature", "encode").code == 0
+    assert edgekit("compile", path, "--signature", "encode").code == 0
