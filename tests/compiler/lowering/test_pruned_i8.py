@@ -25,6 +25,7 @@ from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
 
 _LOCAL = dataclasses.replace(load_board("local"), l2_bytes=1 << 16, l3_bytes=0)  # with small caches
+_A53 = load_profile("a53")
 _FAST = "a53", "a72", "a76", "bpi-f3"
 
 
@@ -90,22 +91,23 @@ def _of_window(graph: Graph) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("graph", "table", "board"),
+    ("layer", "table", "board"),  # `layer` makes it: each worker collects all tests
     [
-        (_layer(0.6), _table(0.1), _LOCAL),
-        (_layer(0.2, zero=3), _table(0.1), _LOCAL),
-        (_layer(0.2), _table(0.1, KERNELS), _LOCAL),
-        (_layer(0.2, (1, 2048), 2000), _table(0.1), load_profile("nna1")),
-        (_of_window(_layer(0.2, (1, 3, 5, 4000))), _table(0.1), _LOCAL),
-        (_layer(0.2, (1, 66000), 8), _table(0.1), _LOCAL),
-        (_layer(0.1, (1, 700), 700), layout_table_of(load_profile("a53")), load_profile("a53")),
+        (lambda: _layer(0.6), _table(0.1), _LOCAL),
+        (lambda: _layer(0.2, zero=3), _table(0.1), _LOCAL),
+        (lambda: _layer(0.2), _table(0.1, KERNELS), _LOCAL),
+        (lambda: _layer(0.2, (1, 2048), 2000), _table(0.1), load_profile("nna1")),
+        (lambda: _of_window(_layer(0.2, (1, 3, 5, 4000))), _table(0.1), _LOCAL),
+        (lambda: _layer(0.2, (1, 66000), 8), _table(0.1), _LOCAL),
+        (lambda: _layer(0.1, (1, 700), 700), layout_table_of(_A53), _A53),
     ],
     ids=[
         "dense", "weights' zero point", "not measured", "an NNA", "too large a window",
         "too many inputs", "weights in the cache",
     ],
 )  # fmt: skip
-def test_others_stay(graph, table, board):
+def test_others_stay(layer, table, board):
+    graph = layer()
     assert choose_pruned(graph, board, table, SpmvTable()) is graph
 
 
@@ -118,16 +120,17 @@ def test_boards_take_layers_of_few_weights_and_leave_others(board):
 
 
 _LAYERS = {
-    "row": _layer(0.2, (1, 600)),
-    "pixels": _layer(0.2, (1, 5, 7, 150)),
-    "windows": _of_window(_layer(0.2, (1, 9, 7, 50), 60)),
-    "many inputs": _of_window(_layer(0.2, (1, 3, 4, 700), 60)),
+    "row": lambda: _layer(0.2, (1, 600)),
+    "pixels": lambda: _layer(0.2, (1, 5, 7, 150)),
+    "windows": lambda: _of_window(_layer(0.2, (1, 9, 7, 50), 60)),
+    "many inputs": lambda: _of_window(_layer(0.2, (1, 3, 4, 700), 60)),
 }
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("graph", _LAYERS.values(), ids=_LAYERS)
-def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, graph):
+@pytest.mark.parametrize("layer", _LAYERS.values(), ids=_LAYERS)
+def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, layer):
+    graph = layer()
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
     assert after.nodes[0].op.kind.startswith("pruned")
     inputs = inputs_of(graph)
