@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
+from errno import EACCES, EADDRINUSE
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -197,9 +198,11 @@ def _receive(
             releases=releases,
             front=live_page().encode(),
         )
-    except (OSError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
+        is_port = isinstance(error, OSError) and error.errno in (EADDRINUSE, EACCES)
+        option = "--port" if is_port else "--address"
         raise InputError(
-            f"expected to listen on {address}:{port}, found: {error}; choose another: --port"
+            f"expected to listen on {address}:{port}, found: {error}; choose another: {option}"
         ) from None
     with closing(bus) if bus else nullcontext(), closing(server), _sender(server, otlp):
         if as_json:

@@ -139,3 +139,9 @@ def test_a_port_that_is_taken_is_named(edgekit: Any) -> None:
         port = str(taken.getsockname()[1])
         done = edgekit("fleet", "serve", "--address", "127.0.0.1", "--port", port)
     assert (done.code, done.complaint.count("choose another: --port")) == (2, 1)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "x" * 70])
+def test_an_address_of_another_machine_is_named(edgekit: Any, address: str) -> None:
+    done = edgekit("fleet", "serve", "--address", address)
+    assert (done.code, done.complaint.count("choose another: --address")) == (2, 1)
