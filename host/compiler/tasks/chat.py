@@ -4,14 +4,20 @@ Jinja."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from jinja2.exceptions import TemplateError
 from jinja2.nodes import For, Macro, Node
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from edgekit.device.runtime.agent.language import ASSISTANT, SYSTEM, USER, ChatSpec
+from edgekit.host.common.addresses import more_addresses
 
 _MOST_TEMPLATE = 1 << 16
 _MOST_NESTED, _MOST_STEPS = 4, 64  # loops in loops, and steps of each: templates may be hostile
+_MOST_BITS = 4096  # of a number that is computed
+_MOST_BYTES = 64 << 20  # of memory
 _DATE = "26 Jul 2024"  # that templates show if they are given none
 # Contents that no template contains.
 _ASKED, _TOLD, _ASKED_NEXT, _RULES = (f"\u2063{name}\u2063" for name in "abcd")
@@ -24,11 +30,9 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
 
     A template may do anything: the texts count only if a longer conversation has the same ones.
     """
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     if len(template) > _MOST_TEMPLATE:
         return None, f"its chat template has {len(template)} characters"
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _refuse
@@ -43,9 +47,12 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
         return made.removeprefix(first) if added else made
 
     try:
-        if _nested(environment.parse(template)) > _MOST_NESTED:
-            raise ValueError("too many loops in loops")
-        return _texts_around(rendered), ""
+        with more_addresses(_MOST_BYTES):
+            if _nested(environment.parse(template)) > _MOST_NESTED:
+                raise ValueError("too many loops in loops")
+            return _texts_around(rendered), ""
+    except MemoryError:
+        return None, f"its chat template takes more than {_MOST_BYTES >> 20} MiB"
     except (
         TemplateError,
         ValueError,
@@ -56,6 +63,20 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
         RecursionError,
     ) as error:
         return None, f"its chat template could not be read ({error!s:.60})"
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Computes no numbers that take minutes, such as 9 ** (9 ** 9)."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length()
+            bits = bits * abs(right) if operator == "**" else bits + right.bit_length()
+            if bits > _MOST_BITS:
+                raise ValueError(f"a number of {bits} bits")
+        return super().call_binop(context, operator, left, right)
 
 
 def _texts_around(rendered: _Rendered) -> ChatSpec:

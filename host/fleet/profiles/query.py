@@ -7,7 +7,6 @@ connection neither knows a path nor may open one.
 from __future__ import annotations
 
 import contextlib
-import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.device.runtime.arrays.calls import KINDS
+from edgekit.host.common.addresses import more_addresses
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
@@ -107,7 +107,7 @@ def query(store: Source, sql: str, most_rows: int) -> QueryResult:
         columns = tuple(column[0] for column in found.description or ())
         return columns, found.fetchmany(most_rows + 1)
 
-    with _sql_errors(), asking(store) as views, _more_addresses(_ADDRESSES):
+    with _sql_errors(), asking(store) as views, more_addresses(_ADDRESSES):
         _check(views, sql)
         columns, rows = views.run(ask)
         return QueryResult(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
@@ -269,20 +269,6 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
     database.execute("SET python_enable_replacements = false")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
-
-
-@contextlib.contextmanager
-def _more_addresses(size: int) -> Iterator[None]:
-    """Within it, this process may map at most `size` bytes more than it does."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = pages * resource.getpagesize() + size
-    given = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([wanted, *given]), limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 @contextlib.contextmanager
