@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.support.gguf_files import (
 )
 
 _PROMPT = "in the bow"
+_SCORED = {"tokenizer.ggml.model": "llama"}
 
 
 @pytest.fixture
@@ -207,6 +209,8 @@ def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
     for change, said in (
         ({"tokenizer.ggml.model": "bert"}, "expected gpt2, llama or t5, whose tokenizers run"),
         ({"tokenizer.ggml.model": "t5"}, "scores: expected a list of 96 values"),
+        ({**_SCORED, "tokenizer.ggml.scores": ["a"] * WORDS}, "scores: expected numbers, found"),
+        ({**_SCORED, "tokenizer.ggml.scores": [math.nan] * WORDS}, "scores: expected numbers"),
         ({"tokenizer.ggml.pre": "new"}, "tokenizer.ggml.pre: expected one of"),
         ({"tokenizer.ggml.tokens": ["a"] * 200}, "token_type: expected a list of 200 values"),
         ({"tokenizer.ggml.merges": ["t q7"]}, "merges: expected pairs of tokens, found 't q7'"),

@@ -81,6 +81,10 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
         scores = about.get(f"{_PREFIX}scores", [])
         if not isinstance(scores, list) or len(scores) != len(pieces):
             raise _misfit("scores", len(pieces))
+        if not all(type(score) in (int, float) and score == score for score in scores):
+            raise InputError(
+                f"{_PREFIX}scores: expected numbers, found others; the file is damaged"
+            )
         spaced = about.get(f"{_PREFIX}add_space_prefix", True)
         before = _before(first, about.get(f"{_PREFIX}add_bos_token", True), pieces)
         unknown = about.get(f"{_PREFIX}unknown_token_id", -1)
