@@ -9,6 +9,8 @@
 #define PREFETCH_DISTANCE 1024 /* prefetch distance in values of X */
 #define ROWS 32                /* rows per piece of the scan; channels per piece: */
 #define CHANNELS 1024
+/* Turns the top bit of quantized values for unsigned bytes. */
+#define FLIP (EK_I8 == EK_I8_DOT4_US ? 0x80 : 0)
 
 typedef struct {
     const ek_outlier_args *args;
@@ -99,34 +101,6 @@ static void scan_piece(const void *args, long begin, long end) {
     }
 }
 
-int ek_outlier_scan(const ek_outlier_args *args, int32_t limit, uint32_t *marks, ek_pool *pool) {
-    int bad = 0;
-    const scan s = {args, limit, marks, &bad};
-    memset(marks, 0, (size_t)ek_ceil(args->weights->k, 32) * sizeof *marks);
-    ek_parallel(pool, scan_piece, &s, ek_ceil(args->m, ROWS) * ek_ceil(args->weights->k, CHANNELS),
-                1);
-    return bad;
-}
-
-void ek_outlier_find_bad(const ek_outlier_args *args, ek_outlier_report *report) {
-    for (long row = 0; row < args->m; row++)
-        for (long c = 0; c < args->weights->k; c++) {
-            const float v = x_value(x_row(args, row), c, args->half);
-            if (!(v - v == 0)) {
-                report->row = row, report->channel = c;
-                return;
-            }
-        }
-}
-
-typedef struct {
-    const ek_outlier_args *args;
-    const uint32_t *marks;
-    uint8_t *x1;
-    float *scale;
-    int32_t shift; /* 128 for unsigned bytes */
-} quantizer;
-
 static const int32_t lane_bits[16] = {
     1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
     1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15,
@@ -161,35 +135,74 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
     return largest_lane(vi_max(vi_max(most[0], most[1]), vi_max(most[2], most[3])));
 }
 
+int ek_outlier_scan(const ek_outlier_args *args, int32_t limit, uint32_t *marks, ek_pool *pool) {
+    const long k = args->weights->k;
+    int bad = 0;
+    const scan s = {args, limit, marks, &bad};
+    memset(marks, 0, (size_t)ek_ceil(k, 32) * sizeof *marks);
+    /* The channels of a row are looked at one by one only if there are outliers. */
+    const void *x = x_row(args, 0);
+    if (args->m == 1 &&
+        (args->half ? largest_of(x, NULL, k, 1) : largest_of(x, NULL, k, 0)) <= limit)
+        return 0;
+    ek_parallel(pool, scan_piece, &s, ek_ceil(args->m, ROWS) * ek_ceil(k, CHANNELS), 1);
+    return bad;
+}
+
+void ek_outlier_find_bad(const ek_outlier_args *args, ek_outlier_report *report) {
+    for (long row = 0; row < args->m; row++)
+        for (long c = 0; c < args->weights->k; c++) {
+            const float v = x_value(x_row(args, row), c, args->half);
+            if (!(v - v == 0)) {
+                report->row = row, report->channel = c;
+                return;
+            }
+        }
+}
+
+typedef struct {
+    const ek_outlier_args *args;
+    const uint32_t *marks;
+    uint8_t *x1;
+    float *scale;
+} quantizer;
+
 /* Quantizes into the low bytes of lanes. Adding 1.5 * 2^23 leaves the nearest integer, half to
  * even, in the low bits; the product is rounded separately, as by two operators. */
-EK_INLINE vi quantize(vf x, vf factor, const uint32_t *marks, long at, vi shift) {
+EK_INLINE vi quantize(vf x, vf factor, const uint32_t *marks, long at) {
     const vf scaled = x * factor;
     const vf moved = scaled + 0x1.8p23f;
     const vi bits = vf_bits(moved);
-    return (marks ? bits & unmarked(marks, at) : bits) ^ shift;
+    return (marks ? bits & unmarked(marks, at) : bits) ^ FLIP;
 }
 
-EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float factor,
-                            int32_t shift, uint8_t *to, const int half) {
+/* Stores the lowest bytes of a strip's lanes together. */
+EK_INLINE void strip_to_bytes(uint8_t *to, const vi v[VECTORS]) {
+    typedef int32_t values __attribute__((vector_size(4 * STRIP)));
+    typedef uint8_t bytes __attribute__((vector_size(STRIP)));
+    values all;
+    memcpy(&all, v, sizeof all);
+    const bytes lowest = __builtin_convertvector(all, bytes);
+    memcpy(to, &lowest, sizeof lowest);
+}
+
+EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float factor, uint8_t *to,
+                            const int half) {
     const vf f = vf_splat(factor);
-    const vi s = vi_splat(shift);
     long at = 0;
     for (; at + STRIP <= k; at += STRIP) {
         vi v[VECTORS]; /* before any store, which could change x for all the compiler knows */
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
-            v[j] = quantize(x_load(x, here, half), f, marks, here, s);
+            v[j] = quantize(x_load(x, here, half), f, marks, here);
         }
-        EK_UNROLL
-        for (int j = 0; j < VECTORS; j++)
-            vi_to_bytes(to + at + j * EK_VL, v[j]);
+        strip_to_bytes(to + at, v);
     }
     for (; at + EK_VL <= k; at += EK_VL)
-        vi_to_bytes(to + at, quantize(x_load(x, at, half), f, marks, at, s));
+        vi_to_bytes(to + at, quantize(x_load(x, at, half), f, marks, at));
     if (at < k)
-        vi_to_bytes_n(to + at, quantize(x_load_n(x, at, k - at, half), f, marks, at, s), k - at);
+        vi_to_bytes_n(to + at, quantize(x_load_n(x, at, k - at, half), f, marks, at), k - at);
 }
 
 /* Rows that share a scale: their maximum magnitude maps to 127. */
@@ -211,7 +224,7 @@ EK_INLINE void quantize_rows(const quantizer *q, long row, long row_end, const u
         factor = 5e37f, scale = 1 / 5e37f;
     for (long r = row; r < row_end; r++) {
         q->scale[r] = scale;
-        quantize_row(x_row(g, r), marks, k, factor, q->shift, q->x1 + r * k, half);
+        quantize_row(x_row(g, r), marks, k, factor, q->x1 + r * k, half);
     }
 }
 
@@ -230,11 +243,11 @@ static void quantize_piece(const void *args, long begin, long end) {
 }
 
 int ek_outlier_dtype(void) {
-    return EK_I8 == EK_I8_DOT4_US ? EK_GEMM_U8 : EK_GEMM_S8;
+    return FLIP ? EK_GEMM_U8 : EK_GEMM_S8;
 }
 
 void ek_outlier_quantize(const ek_outlier_args *args, const uint32_t *marks, uint8_t *x1,
                          float *scale, ek_pool *pool) {
-    const quantizer q = {args, marks, x1, scale, ek_outlier_dtype() == EK_GEMM_U8 ? 0x80 : 0};
+    const quantizer q = {args, marks, x1, scale};
     ek_parallel(pool, quantize_piece, &q, ek_ceil(args->m, args->rows_per_scale), 1);
 }
