@@ -52,7 +52,7 @@ def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[b
     spec = LanguageSpec(tokenizer, tuple(sorted(ends)), context, chat)
     made = json.dumps({"schema": SCHEMA, **asdict(spec)}, ensure_ascii=False).encode()
     try:
-        language_of(made, _PREFIX)  # as the board will check it
+        language_of(made, _PREFIX.rstrip("."))  # as the board will check it
     except DeviceInputError as error:
         raise InputError(str(error)) from None
     return made, why
