@@ -36,11 +36,12 @@ TENSORFLOW = "tensorflow"  # head, whose classes count from 1 and may be COCO's 
 _TENSORFLOW = ("detection_boxes", "detection_classes", "detection_scores")
 _CUSTOM_VISION = ("detected_boxes", "detected_classes", "detected_scores")
 _TORCHVISION = ("boxes", "labels", "scores")
+_MMYOLO = "mmyolo"
 # Names of the number of boxes, corners, scores and classes; the head, whose they are, and pixels.
 _COUNTED = (
     (("num_dets", "det_boxes", "det_scores", "det_classes"), "efficient-nms",
      "TensorRT's EfficientNMS behind a YOLO", YOLO_PIXELS),
-    (("num_dets", "boxes", "scores", "labels"), "mmyolo",
+    (("num_dets", "boxes", "scores", "labels"), _MMYOLO,
      "MMYOLO or YOLO-World, pixels as its YOLOs take them", YOLO_PIXELS),
     (("num_predictions", "pred_boxes", "pred_scores", "pred_classes"), "yolo-nas-counted",
      "YOLO-NAS, which selects its boxes", NAS_PIXELS),
@@ -137,7 +138,10 @@ def counted_boxes(ends: Ends) -> Iterator[Head]:
         label = _before(to, number.name, _column(to, labels), count)
         return as_rows(to, label, _column(to, scores), [to.floats(boxes.name)])
 
-    yield Head(head, f"outputs are those of {whose}", classes, rows, pixels)
+    # Of MMYOLO's networks RTMDet computes depthwise convolutions and takes other pixels.
+    is_other = head == _MMYOLO and ends.computes(ops.DepthwiseConv2D.kind)
+    doubt = f"outputs are those of {whose}, or of RTMDet, which takes others" if is_other else ""
+    yield Head(head, f"outputs are those of {whose}", classes, rows, pixels, doubt=doubt)
 
 
 def transformer_detections(ends: Ends) -> Iterator[Head]:

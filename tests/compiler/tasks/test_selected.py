@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -78,6 +79,20 @@ def test_boxes_that_are_counted(tmp_path, names, channels):
     made = prepared(built(tmp_path, parts, [], names, _SIZE))
     assert made.task is not None and (made.task.kind, made.task.channels) == ("detect", channels)
     same(rows_of(made), [(3, 0.9, (1, 2, 30, 40)), (0, 0.5, (5, 6, 70, 80))])
+
+
+def test_boxes_of_mmyolo_that_may_be_of_rtmdet(tmp_path):
+    names = ["num_dets", "labels", "scores", "boxes"]
+    parts = {"num_dets": np.float32([[1]]), "labels": np.float32([[3]]),
+             "sure": np.float32([[0.9]]), "boxes": np.float32([[[1, 2, 30, 40]]])}  # fmt: skip
+    each = numpy_helper.from_array(np.ones((3, 1, 3, 3), np.float32))
+    nodes = [node("Constant", [], ["each"], value=each),
+             node("Conv", ["images", "each"], ["seen"], group=3),
+             node("ReduceMax", ["seen"], ["most"], keepdims=0),
+             node("Mul", ["sure", "most"], ["scores"])]  # fmt: skip
+    made = prepared(built(tmp_path, parts, nodes, names, _SIZE))
+    assert made.task is None
+    assert "or of RTMDet" in made.graph.notes[-1] and "--head mmyolo" in made.graph.notes[-1]
 
 
 def test_other_results_of_the_plugin_are_no_boxes(tmp_path):
