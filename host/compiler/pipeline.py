@@ -239,8 +239,12 @@ def _in_bands(work: PreparedGraph, target: Target) -> PreparedGraph:
     stems = stems_of(work.graph, target.board, target.table)
     found = bands_for_time(work.graph, target.board, target.options.threads, stems)
     done = work.then("bands_for_time", found.graph)
+    if not found.origin:
+        return done
+    count = len({*found.origin.values()})
+    note = f"{count} operators run a few rows at a time, so that their images stay in the caches"
     origin = {name: work.origin.get(of, of) for name, of in found.origin.items()}
-    return replace(done, origin={**work.origin, **origin}) if origin else done
+    return replace(done, origin={**work.origin, **origin}, notes=(*work.notes, note))
 
 
 def _begin_with_stems(work: PreparedGraph, target: Target) -> PreparedGraph:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import edgekit
 from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
-from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.driver import compile_artifact, prepare_graph
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -193,6 +193,8 @@ def test_images_that_leave_the_caches_stay_there_in_bands():
     after = bands_for_time(graph, board, 4).graph
     assert len(after.nodes) > 2 * len(graph.nodes)
     assert Live(after).peak <= Live(graph).peak
+    told = prepare_graph(graph, board, CompileOptions(threads=4)).notes[-1]
+    assert told.startswith("2 operators run a few rows at a time")
     inputs = inputs_of(graph)
     want, made = (evaluate(g, inputs).outputs for g in (graph, after))
     for name, array in made.items():
