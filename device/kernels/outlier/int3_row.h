@@ -104,6 +104,11 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
 }
 #elif EK_I8 == EK_I8_MULL16
 /* A vector of columns after the other: with the sums of all of them, compilers spill. */
+#if defined __aarch64__ || defined __arm__
+#define COMPUTE_NOW(sum) __asm__ volatile("" : "+w"(sum) : : "memory")
+#else
+#define COMPUTE_NOW(sum) (void)(sum)
+#endif
 EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     (void)kept;
     const uint8_t *w = at.w, *ahead = at.ahead;
@@ -135,7 +140,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
             }
             sum_columns(1, s, p ? 0 : *at.sum, &sum);
             to[v] = p ? to[v] + sum : sum;
-            __asm__ volatile("" : "+w"(to[v]) : : "memory"); /* before the next ones begin */
+            COMPUTE_NOW(to[v]);
         }
     }
 }

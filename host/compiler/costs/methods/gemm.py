@@ -25,7 +25,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     PAGE,
     PANELS_EACH,
     ROWS_DEPTH,
-    SHARED,
     STREAMS,
     STRIP_COLUMNS,
     STRIP_DEPTH,
@@ -53,6 +52,7 @@ from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
 
+_SHARED = 131072  # multiply-adds from which threads share a product (EK_GEMM_SHARED)
 _LINE_COLUMNS = LINE // BYTES["f32"]
 
 
@@ -187,7 +187,7 @@ def analytic_method(
 
 def threads_of(shape: GemmShape, threads: int) -> int:
     """The threads that share a product, out of those that it may take."""
-    return threads if shape.m * shape.k * shape.n >= SHARED else 1
+    return threads if shape.m * shape.k * shape.n >= _SHARED else 1
 
 
 def _tile_of_least_cost(

@@ -5,7 +5,6 @@ gemm/default.c, the same rule on a board, gets each of them as a macro RULE_<NAM
 
 from __future__ import annotations
 
-SHARED = 131072  # multiply-adds from which threads share a product (EK_GEMM_SHARED)
 LARGEST = 1 << 28  # larger sizes are clamped to this, so that costs fit 64 bits in C
 LONG_VECTORS = 16  # minimum lanes for which costs were fitted to times
 WIDE_VECTORS = 8  # minimum lanes for which passes over B in place were measured
