@@ -323,8 +323,9 @@ static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
 
 /* One thread computes a small product, whatever their number (ek_gemm_threads). */
 static query query_of(int dtype, int threads, long m, long n, long k) {
-    const int shared = (double)m * (double)n * (double)k >= EK_GEMM_SHARED;
-    return (query){m, n, k, dtype, shared ? threads : 1};
+    const double products = /* empty extents count as 1, as in ek_gemm_default */
+        (double)ek_max(m, 1) * (double)ek_max(n, 1) * (double)ek_max(k, 1);
+    return (query){m, n, k, dtype, products < EK_GEMM_SHARED ? 1 : threads};
 }
 
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, long n, long k,

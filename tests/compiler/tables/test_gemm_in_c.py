@@ -127,6 +127,7 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
 
 
 @given(tables(), st.lists(_QUESTIONS, min_size=1, max_size=12))
+@example(KnowledgeBase((_CORE,)), [(GemmShape(181, 0, 725), "f32", 2, "none")])
 @pytest.mark.slow
 @_SLOW
 def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, table, questions):

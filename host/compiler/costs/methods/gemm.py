@@ -187,7 +187,7 @@ def analytic_method(
 
 def threads_of(shape: GemmShape, threads: int) -> int:
     """The threads that share a product, out of those that it may take."""
-    return threads if shape.m * shape.k * shape.n >= _SHARED else 1
+    return threads if max(shape.m, 1) * max(shape.k, 1) * max(shape.n, 1) >= _SHARED else 1
 
 
 def _tile_of_least_cost(
