@@ -264,6 +264,11 @@ def test_vectors_take_time_by_the_registers_of_a_group(folder: Path):
     assert load4 > 2.5 * load
 
 
+def test_a_program_that_tried_an_instruction_may_go_on_in_the_handler_of_its_signal(folder):
+    program = built(folder, "probe_rv64", "-mcpu=baseline_rv64")
+    assert run(program, ("x60",), cpu="rv64")["regions_seen"] == 1
+
+
 def test_an_instruction_that_a_core_lacks_is_named_with_its_address(folder: Path):
     document = run(built(folder, "lacking_a64"), ("a53", "a76"))
     a53, a76 = document["cores"]

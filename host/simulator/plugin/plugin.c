@@ -267,15 +267,22 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
                     uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8) {
     (void)id, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
     struct ek_thread *thread = ek_thread_of(vcpu);
-    if (!thread || thread->handling)
+    bool arm = machine == ARM, closes = number == (arm ? 6 : 57);
+    bool marks = closes && a1 >= MARK_BEGIN && a1 <= MARK_WARM_END;
+    if (!thread)
+        return;
+    if (marks) { // whoever sets marks is not in a handler, or left it by siglongjmp
+        thread->handling = false;
+        thread->refused = 0;
+    }
+    if (thread->handling)
         return;
     ek_thread_arrive(thread, false);
-    bool arm = machine == ARM;
-    if (number == (arm ? 6 : 57) && a1 >= MARK_BEGIN && a1 <= MARK_WARM_END) {
+    if (marks) {
         mark(thread, a1);
         return;
     }
-    if (number == (arm ? 6 : 57) && a1 == MARK_STAMPS) {
+    if (closes && a1 == MARK_STAMPS) {
         stamps.begin = arm ? (uint32_t)a2 : a2;
         stamps.end = stamps.begin + a3 * sizeof(uint64_t);
         return;
