@@ -8,7 +8,6 @@ from typing import Any
 
 from edgekit.device.runtime.agent.task import CLASSIFY, CROP, LINEAR, STRETCH, TaskSpec
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.tasks.hub import MMPRETRAIN
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel
 from edgekit.host.compiler.tasks.prepared import Prepared, with_note, without_task
@@ -27,7 +26,7 @@ def classifier(model: KnownModel) -> Prepared | None:
     if not scores and len(ends.outputs) == 1 and (made := _one_of_two(model)) is not None:
         return made
     count = class_count(scores[0].shape) if len(scores) == 1 else 0
-    own = config.kind == MMPRETRAIN or count == config.classes  # not another model's file
+    own = model.has_config_for(count)
     sure = model.asks_for(CLASSIFY) or (own and config.classifies)
     others = (t for t in ends.outputs if t not in scores)
     alone = all(t.elements == 1 and not t.dtype.is_float for t in others)  # the best class
@@ -81,7 +80,7 @@ def _pixels(
             whose = f"pixels as {likely}'s models{_OF_IMAGENET[count in _IMAGENET]} take them"
         elif model.is_open and model.ends.image.channels > 1 and model.options.task == "guess":
             return None, ""
-    own = alone or config.kind == MMPRETRAIN or count == config.classes
+    own = alone or model.has_config_for(count)
     usual = {"fit": CROP, "filter": LINEAR} if model.own.task else {"fit": STRETCH}
     return {**usual, **(config.placing if own and pixels else {}), **pixels}, whose
 

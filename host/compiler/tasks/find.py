@@ -54,6 +54,7 @@ from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import (
     class_map,
+    gives_logits,
     is_of_hub,
     is_shares,
     is_street,
@@ -320,7 +321,8 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
 def _segmenter(model: KnownModel) -> Prepared | None:
     """Unless that is asked for, labels of all channels, or a known number of channels for each
     pixel of the input must show that they are scores: they may be colors, or places of joints."""
-    seen = class_map(model.ends, ends_in_logits(model.path.stem))
+    is_logits = gives_logits(model.ends) or ends_in_logits(model.path.stem)
+    seen = class_map(model.ends, is_logits)
     if seen is None:
         return None
     if model.config.kind in POINTS and model.options.task != SEGMENT:

@@ -38,6 +38,7 @@ _MOST_SIDE = 1 << 14  # pixels
 _MOST_NUMBER = 1e12  # also less than what floats hold
 _OF_PICTURES = {"image_mean", "do_rescale", "rescale_factor", "image_processor_type"}  # any of them
 _CLASSIFIES = "ForImageClassification"  # the end of the names of architectures
+_UNLISTED = ("LABEL_0", "LABEL_1")  # which transformers does not write
 _TIMM_FITS = {"center": CROP, "squash": STRETCH, "border": LETTERBOX}
 _FILTERS = {2: LINEAR, 3: CUBIC}  # by the numbers of Pillow
 _SQUARE = ("ViT", "DeiT", "Deit", "Beit", "BEiT", "Swin")  # a number is the size of both edges
@@ -107,12 +108,13 @@ def read_config(path: Path) -> Config:
             return Config()
         return Config("", "", 0, (), *_range(pixels), channels, placing, file=PIXELS,
                       side=_side(pixels), filter=filter_)  # fmt: skip
+    made = about.get("architectures")
+    classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
     names = names if isinstance(names, dict) else {}
     labels = tuple(str(names.get(str(i), ""))[:_MOST_LABEL] for i in range(len(names)))
     if not all(map(str.isprintable, labels)):
         labels = ()
-    made = about.get("architectures")
-    classifies = isinstance(made, list) and any(str(n).endswith(_CLASSIFIES) for n in made)
+    labels = _UNLISTED if classifies and not names else labels
     head = _HEADS.get(kind, "")
     return Config(
         kind, head, len(names), labels, *_range(pixels), channels, placing, classifies,

@@ -139,13 +139,22 @@ class KnownModel:
         if config.kind == MMPRETRAIN:  # nor does it
             return {} if head else {"mean": config.mean, "scale": config.scale, **scaled}
         # A detector of PaddleDetection does not show how many classes it has, a vector has none.
+        # Nor do matting's files, such as those of MODNet, list any.
         classes = count or (0 if config.classifies else config.classes)
-        fits = self.states_pixels_alone or classes == config.classes
+        fits = not config.classes or classes == config.classes
         if not (config.scale and fits):
             return scaled
         order = {"channels": BGR} if config.channels == BGR else {}
         filter_ = {"filter": config.filter} if config.filter else {}
         return {"mean": config.mean, "scale": config.scale, **order, **filter_, **scaled}
+
+    def has_config_for(self, count: int) -> bool:
+        """Whether files next to it are of a model of so many classes, or of a classifier without
+        saying of how many."""
+        config = self.config
+        if config.kind == MMPRETRAIN or (config.classifies and not config.classes):
+            return True
+        return count == config.classes
 
     @property
     def states_pixels_alone(self) -> bool:

@@ -110,6 +110,11 @@ def is_street(ends: Ends, seen: ClassMap) -> bool:
     return wide and seen.count == len(_CITYSCAPES)
 
 
+def gives_logits(ends: Ends) -> bool:
+    """Whether input and output are named as in BiRefNet's files, which end before the sigmoid."""
+    return (ends.image.name, *ends.graph.outputs) == ("input_image", "output_image")
+
+
 def is_of_hub(ends: Ends, seen: ClassMap) -> bool:
     """Whether input and output are named as those of Hugging Face's models for segmentation: maps
     of points are called heatmaps there. Colors are three."""

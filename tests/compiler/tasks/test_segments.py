@@ -106,6 +106,18 @@ def test_an_outline_may_be_before_its_sigmoid(tmp_path):
     np.testing.assert_array_equal(found, logits[0, 0] > 0)
 
 
+def test_pixels_of_matting_are_by_files_that_list_no_classes(tmp_path):
+    """Names of both ends show that BiRefNet's file ends before its sigmoid."""
+    about = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [1, 1, 1]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "modnet"}))
+    for end, first, last in (("Sigmoid", "x", "y"), ("Identity", "input_image", "output_image")):
+        nodes = [node("ReduceMean", [first], ["m"], axes=[1], keepdims=1), node(end, ["m"], [last])]
+        made = model(nodes, [value(first, [1, 3, *_SIZE])], [last], opset=13)
+        task = prepared(save(made, tmp_path)).task
+        assert task is not None and (task.kind, task.scale) == ("segment", (255.0,) * 3)
+
+
 def test_names_of_hugging_face_show_a_map_of_classes(tmp_path):
     nodes = [node("AveragePool", ["pixel_values"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
              node("Concat", ["p"] * 9, ["logits"], axis=1)]  # fmt: skip

@@ -46,6 +46,16 @@ def test_a_file_of_pixels_alone(tmp_path):
     assert stated_pixels(tmp_path / "m.onnx") == ((127.5,) * 3, (127.5,) * 3)
 
 
+def test_two_classes_without_names_are_those_of_transformers(tmp_path):
+    """Its config.json has no list then; nor do pixels of other files depend on it."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(_ABOUT))
+    about = {"model_type": "vit", "architectures": ["ViTForImageClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    for count, label in ((2, "LABEL_0"), (1000, "tench")):
+        task = prepared(detector(tmp_path, {"y": np.zeros((1, count), np.float32)}, _SIZE)).task
+        assert task is not None and (task.labels[0], task.mean[0]) == (label, 127.5)
+
+
 def test_a_file_of_sound_states_no_pixels(tmp_path):
     about = {"do_normalize": True, "sampling_rate": 16000, "feature_size": 1}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
