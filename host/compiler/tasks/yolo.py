@@ -35,11 +35,13 @@ _OTHER = "other"
 V5_LIMITS = Limits(0.25, 0.45, single=True)  # of the programs of YOLOv5 and YOLOv7
 _ANGLES = 180  # scores of angles behind the classes of YOLOv5-OBB
 _ANGLES_TOO = "scores of 180 angles may follow those of the classes"
-# By the fields of YOLOv5-face's, YOLOv7-face's and YOLOv7-pose's boxes.
+# By the fields of YOLOv5-face's, YOLOv7-face's and YOLOv7-pose's boxes, and of plates.
 _POINTS_TOO = {
-    fields: f"the fields of a box may be {fields - 5} classes, or one and {points} points"
-    for fields, points in ((16, 5), (21, 5), (57, 17))
-}
+    fields: f"the fields of a box may be {fields - 5} classes, or {classes} and {points} points"
+    for fields, classes, points in ((16, "one", 5), (21, "one", 5), (57, "one", 17),
+                                    (14, "one", 4), (15, "two", 4))
+}  # fmt: skip
+_PLATES = (14, 15)  # of these, the fields of plates
 NAS_PIXELS = {**YOLO_PIXELS, "channels": BGR}
 _NAS_LIMITS = Limits(0.25, 0.7)  # of its authors' program, and the overlap of DAMO-YOLO's
 _DAMO = "output"  # the name of DAMO-YOLO's scores
@@ -129,6 +131,7 @@ def anchored(ends: Ends) -> Iterator[Head]:
     if behind not in ((), (fields - 4,), (1, fields - 5)):
         return
     doubt = _ANGLES_TOO if fields - 5 > _ANGLES else _POINTS_TOO.get(fields, "")
+    doubt = "" if behind and fields in _PLATES else doubt
 
     def rows(to: Appender) -> str:
         box, scores = _scored(to, to.floats(output.name), fields - 5)

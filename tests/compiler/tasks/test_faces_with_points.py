@@ -157,10 +157,13 @@ def test_maps_of_centerface(tmp_path):
     assert prepared(detector(tmp_path, parts, _SIZE)).task is None  # no scores from 0 to 1
 
 
-def test_asking_for_boxes_that_are_in_doubt_says_why(tmp_path):
+@pytest.mark.parametrize(
+    ("fields", "said"), [(16, "11 classes, or one and 5"), (15, "10 classes, or two and 4")]
+)
+def test_asking_for_boxes_that_are_in_doubt_says_why(tmp_path, fields, said):
     from edgekit.host.compiler.options import CompileOptions
 
-    path = detector(tmp_path, {"y": np.zeros((1, 3 * _CELLS, 16), np.float32)}, _SIZE)
-    with pytest.raises(InputError, match=r"--task detect: .* 11 classes, or one and 5 points"):
+    path = detector(tmp_path, {"y": np.zeros((1, 3 * _CELLS, fields), np.float32)}, _SIZE)
+    with pytest.raises(InputError, match=f"--task detect: .* {said} points"):
         prepared(path, CompileOptions(task="detect"))
     assert prepared(path, CompileOptions(head="yolov5")).task is not None
