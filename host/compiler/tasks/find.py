@@ -36,7 +36,7 @@ from edgekit.host.compiler.tasks.ends import Ends, image_of, pictures_at_once
 from edgekit.host.compiler.tasks.features import how_computed
 from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.given import TENSORFLOW
-from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.heads import Head, of_that_name
 from edgekit.host.compiler.tasks.hub import MMDEPLOY, PADDLE, POINTS
 from edgekit.host.compiler.tasks.images import image_maker, undecided_image
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
@@ -65,6 +65,7 @@ from edgekit.host.compiler.tasks.sizes import with_sizes
 from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.speech import unlisted_speech
 from edgekit.host.compiler.tasks.stated import stated_picture
+from edgekit.host.compiler.tasks.text_map import TEXT_MAP
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.unbatched import with_batch
 from edgekit.host.compiler.tasks.unsupported import known_detector, known_listener
@@ -221,9 +222,8 @@ def _detector(model: KnownModel) -> Prepared | None:
             )
     heads = [head for head in heads if head.name == model.config.head] or heads
     # Fields behind the scores may be no classes, unless they are as many as labels.
-    likely = (head for head in heads if head.likely)
-    named = [h for h in likely if h.classes == len(COCO) or model.labels(h.classes)]
-    heads = named or heads
+    named = [h for h in heads if h.classes == len(COCO) or model.labels(h.classes)]
+    heads = [h for h in named if h.likely] or of_that_name(named, model.path.stem) or heads
     if len(heads) > 1:
         return _undecided(model, heads)
     if heads and heads[0].doubt and not (chosen or model.labels(heads[0].classes)):
@@ -304,7 +304,9 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     labels = model.labels(head.classes) or head.labels
     if head.counted == len(COCO_CATEGORIES) or head.name == TENSORFLOW:
         labels = as_categories(labels)
-    pixels, usual = {**head.pixels, **model.pixels(head.classes, head.name)}, ""
+    whose, own = model.named_pixels if head.name == TEXT_MAP else ("", {})
+    usual = f", pixels as {whose} takes them" if whose else ""
+    pixels = {**head.pixels, **own, **model.pixels(head.classes, head.name)}
     if head.usual and not pixels.keys() & head.usual.keys():
         pixels, usual = {**pixels, **head.usual}, f", {head.usual_of}"
     source = model.source(labels, f"because {head.what}") + usual

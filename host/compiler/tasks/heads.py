@@ -6,8 +6,9 @@ score and corners in pixels of the model's input.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,15 @@ class Head:
     usual: Mapping[str, Any] = field(default_factory=dict)
     usual_of: str = ""
     counted: int = 0
+
+
+def of_that_name(heads: Sequence[Head], stem: str) -> list[Head]:
+    """The head whose name begins that of the file, in which separators do not count; empty if none
+    does. Of two, as yolov7 and yolov7-tiny, that of the longer name."""
+    plain = re.sub(r"[-_. ]", "", stem.lower())
+    fits = [head for head in heads if plain.startswith(head.name.replace("-", ""))]
+    found = sorted(fits, key=lambda head: len(head.name))[-1:]
+    return [replace(head, what=f"{head.what}, by the file's name") for head in found]
 
 
 def selected(to: Appender, boxes: str, scores: str, limits: Limits = YOLO_LIMITS) -> str:

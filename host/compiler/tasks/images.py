@@ -112,7 +112,7 @@ def pixels_of(model: KnownModel, made: ImageOutput) -> tuple[dict[str, Any], str
         return {**(_BYTES if takes_bytes else _SHARES), **stated}, ""
     if takes_bytes:
         return {}, ""
-    whose, named = picture_by_name(model.path.stem)
+    whose, named = _by_name(model)
     if whose and not made.is_map:
         return named, f", pixels as models of {whose} take them"
     if made.is_map:
@@ -123,6 +123,11 @@ def pixels_of(model: KnownModel, made: ImageOutput) -> tuple[dict[str, Any], str
     if _normalizes_each_picture(model.ends) and not model.ends.is_from(name, ops.Logistic.kind):
         return _BYTES, ", pixels from 0 to 255 as fast neural style takes them"
     return _SHARES, ", pixels from 0 to 1"
+
+
+def _by_name(model: KnownModel) -> tuple[str, dict[str, Any]]:
+    shape = model.ends.graph.tensors[model.ends.image.name].shape
+    return picture_by_name(model.path.stem, colors_last=shape[-1] == model.ends.image.channels)
 
 
 def _output_pixels(ends: Ends, made: ImageOutput, taken: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def _is_picture(model: KnownModel, made: ImageOutput) -> bool:
     added to the input, or is from a network that changes a picture by its name or its norms."""
     ends = model.ends
     node = ends.maker(made.tensor.name)
-    if picture_by_name(model.path.stem)[0]:
+    if _by_name(model)[0]:
         return True
     if made.is_map or made.rows > ends.image.height or node is None:
         return True

@@ -12,6 +12,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import KEEP, Head
 from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
+TEXT_MAP = "dbnet"  # head
 _LABELS = ("text",)
 # Of PaddleOCR's program: pixels of a map that are text, boxes that are sure, their growth.
 _THRESHOLD, _SURE, _GROW = 0.3, 0.6, 1.5
@@ -56,7 +57,7 @@ def text_map(ends: Ends) -> Iterator[Head]:
         return to.add(ops.AreaBoxes(KEEP, least, sure, grow=_GROW), flat)
 
     whose, pixels = ("docTR's", _DOCTR_PIXELS) if is_doctr else ("DB's", _PIXELS)
-    yield Head("dbnet", f"'{output.name}' is like {whose}", 1, rows, pixels, _LABELS, kind=OBB)
+    yield Head(TEXT_MAP, f"'{output.name}' is like {whose}", 1, rows, pixels, _LABELS, kind=OBB)
 
 
 def is_text_map(graph: Graph, output: Tensor) -> bool:

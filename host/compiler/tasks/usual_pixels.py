@@ -24,11 +24,11 @@ CLIP_PIXELS: dict[str, Any] = {
 _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 _CENTERED: dict[str, Any] = {"mean": (127.5,), "scale": (255.0,)}
 _SHARES: dict[str, Any] = {"mean": (0.0,), "scale": (255.0,)}
-_BYTES: dict[str, Any] = {
+BGR_BYTES: dict[str, Any] = {
     "channels": BGR, "mean": (0.0,), "scale": (1.0,), "fit": STRETCH, "zoom": 1.0,
 }  # fmt: skip
 _DPN: dict[str, Any] = {"mean": (124.0, 117.0, 104.0), "scale": (1 / 0.0167,)}
-_CAFFE: dict[str, Any] = {"channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
+CAFFE_PIXELS: dict[str, Any] = {"channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
 _Rows = tuple[tuple[str, str, dict[str, Any]], ...]
 # Whose networks a name is of, and their pixels; the first that fits counts. Those of timm are by
 # its table of pretrained weights, others by their authors' programs.
@@ -53,23 +53,30 @@ _NAMES: _Rows = (
     (r".*mobilevit_(x?x_)?small", "Apple", {**_SHARES, "channels": BGR}),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),
-    (r"((age|gender)_googlenet|vgg_ilsvrc_16|open_?nsfw)", "Caffe", _CAFFE),
+    (r"((age|gender)_googlenet|vgg_ilsvrc_16|open_?nsfw)", "Caffe", CAFFE_PIXELS),
     (r".*adaface", "AdaFace", {**_SIGNED, "channels": BGR}),
     (r".*magface", "MagFace", {**_SHARES, "channels": BGR}),
-    (r".*minifasnet", "MiniFASNet", _BYTES),
+    (r".*minifasnet", "MiniFASNet", BGR_BYTES),
     (r"modnet", "MODNet", _SIGNED),
     (r".*pp_?(humanseg|matting|liteseg)", "PaddleSeg", _SIGNED),
     (r".*(midas|u2net|silueta|depth_anything)", "PyTorch", IMAGENET_PIXELS),
     (r".*(birefnet|rmbg_?2|inspyrenet)", "PyTorch", IMAGENET_PIXELS),
     (r"(.*depth_?pro|dpt_|zoe_?depth)", "DPT", _SIGNED),
+    (r".*db_(td500|ic15)", "OpenCV's DB",
+     {"channels": BGR, "mean": (122.67891434, 116.66876762, 104.00698793), "scale": (255.0,)}),
     (r"(isnet|rmbg_?1_4|bria_?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
 # Networks that make pictures of the same size, which may also look like maps of scores.
 _PICTURES: _Rows = (
     (r"(gfpgan|restoreformer|gpen_)", "GFPGAN", _SIGNED),
+    (r"(lite_model_)?(cartoon_?gan|white_?box)", "CartoonGAN", _SIGNED),
     (r".*(nafnet|restormer|mprnet|dncnn|drunet|scunet|zero_?dce|fbcnn|de(haz|rain|noise|blur))",
      "restoration", _SHARES),
 )  # fmt: skip
+# The same where colors are the last axis, as TensorFlow has them.
+_OF_TENSORFLOW: _Rows = (
+    (r"(lite_model_)?esrgan", "TensorFlow Hub's ESRGAN", {"mean": (0.0,), "scale": (1.0,)}),
+)
 _LOGITS = re.compile(r".*birefnet")  # names of networks for the outline that end before the sigmoid
 # Networks of these names take pixels in one way or another.
 _AMBIGUOUS = re.compile(r"(efficientnet_b1|inception_v3|vit_large_patch14_clip_(224|336))$")
@@ -106,13 +113,14 @@ def pixels_by_name(stem: str, called: str) -> tuple[str, dict[str, Any]]:
     if called in (_CAFFE_INPUT, CAFFE2_INPUT) and _SCALED.match(lower):
         return "Caffe2", IMAGENET_BGR
     if called == _CAFFE_INPUT:
-        return "Caffe", _CAFFE
+        return "Caffe", CAFFE_PIXELS
     return _first(_NAMES, lower)
 
 
-def picture_by_name(stem: str) -> tuple[str, dict[str, Any]]:
+def picture_by_name(stem: str, colors_last: bool) -> tuple[str, dict[str, Any]]:
     """The same of networks that change a picture."""
-    return _first(_PICTURES, lower_name(stem))
+    rows = (*_OF_TENSORFLOW, *_PICTURES) if colors_last else _PICTURES
+    return _first(rows, lower_name(stem))
 
 
 def ends_in_logits(stem: str) -> bool:

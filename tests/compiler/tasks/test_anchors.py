@@ -61,3 +61,6 @@ def test_anchors_are_proposed_where_layers_show_the_family(tmp_path, name, kerne
     assert prepared(path).task is None
     (tmp_path / "labels.txt").write_text("cat\ndog\nbird\n")
     assert (prepared(path).task is not None) == bool(name)
+    if not name:  # but that of the file
+        source = prepared(path.rename(tmp_path / "YOLO_v4-416.onnx")).source
+        assert "like yolov4's, whose published anchors are a proposal, by the file's name" in source

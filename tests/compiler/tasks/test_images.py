@@ -58,7 +58,8 @@ def test_three_values_of_a_pixel_may_also_be_scores(tmp_path):
     made = prepared(path)
     assert made.task is None and "'x' may be a picture or scores of classes" in made.source
     assert _made(path, CompileOptions(task="image"))[0].task.scale == (255.0,)
-    for name, scale in (("GFPGANv1.4", 127.5), ("deblurring_nafnet_2025may", 255)):
+    names = {"GFPGANv1.4": 127.5, "deblurring_nafnet_2025may": 255, "whitebox_cartoon_gan": 127.5}
+    for name, scale in names.items():
         path = path.rename(tmp_path / f"{name}.onnx")
         assert _made(path)[0].task.scale == (scale,)
 
@@ -98,6 +99,13 @@ def test_depths_of_midas_in_files_with_colors_last(tmp_path):
     made = model(nodes, [value("x", [1, *_SIZE, 3])], ["y"], weights, opset=13)
     task = prepared(save(made, tmp_path, "lite-model_midas_v2_1_small_1_lite_1.onnx")).task
     assert task is not None and task.kind == "image" and task.scale == (58.395, 57.12, 57.375)
+
+
+def test_pixels_of_esrgan_are_bytes_where_colors_are_last(tmp_path):
+    for shape, scale in (((1, *_SIZE, 3), 1), ((1, 3, *_SIZE), 255)):
+        made = model([node("Sigmoid", ["x"], ["y"])], [value("x", shape)], ["y"], opset=13)
+        task = prepared(save(made, tmp_path, "ESRGAN.onnx")).task
+        assert task is not None and task.scale == (scale,)
 
 
 def test_a_map_of_one_value_has_one_color(tmp_path):

@@ -62,6 +62,12 @@ def test_boxes_are_around_what_is_text(tmp_path):
     np.testing.assert_allclose(found[:, 3:7], expected, rtol=1e-5)
 
 
+def test_pixels_of_the_authors_of_db_are_known_by_name(tmp_path):
+    path = _detector(tmp_path).rename(tmp_path / "text_detection_DB_TD500_resnet18_2021sep.onnx")
+    task = prepared(path).task
+    assert task is not None and (task.scale, task.mean[2]) == ((255.0,), 104.00698793)
+
+
 @pytest.mark.parametrize("twice", [True, False])
 def test_maps_of_doctr_are_before_their_sigmoid(tmp_path, twice):
     """Those that are enlarged in another way, as FAST's, count from a lower share on."""
