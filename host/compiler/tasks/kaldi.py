@@ -48,6 +48,7 @@ _BEFORE_WORDS = 4  # places of SenseVoice for language, emotion, event and style
 _PLAIN = ("campplus", "cam++", "eres2net")  # in the names of files of 3D-Speaker's models
 _K2 = replace(KALDI, high=7600.0, mirrored=True)  # as lhotse computes them
 _AST = ("ASTForAudioClassification", "ASTFeatureExtractor")
+_WE_SPEAKER = "WeSpeakerFeatureExtractor"  # in files of Hugging Face
 _MOST_ROWS, _MOST_BANDS = 4096, 256
 _LEAST_VECTOR = 8  # numbers
 
@@ -81,7 +82,12 @@ def _of_metadata(path: Path, names: Sequence[str], outputs: Sequence[str]) -> Re
     kind, framework = about.get("model_type", ""), about.get("framework", "")
     first, *others = names
     plain = any(each in path.stem.lower() for each in _PLAIN)
-    if framework == "wespeaker" or (names, [*outputs]) == (["feats"], ["embs"]):
+    whose = read_json(config_folder(path) / PIXELS).get("feature_extractor_type")
+    if (
+        framework == "wespeaker"
+        or whose == _WE_SPEAKER
+        or (names, [*outputs]) == (["feats"], ["embs"])
+    ):
         own = replace(KALDI, curve="hamming", level=True)
         loud = _LOUD if about.get("normalize_samples", "0") == "0" else 1.0
         made = Recipe(EMBED, first, replace(own, gain=loud), _SPEAKER_ROWS, "WeSpeaker")

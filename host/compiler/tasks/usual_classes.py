@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.host.compiler.tasks.ends import InputImage
-from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_PIXELS, lower_name
+from edgekit.host.compiler.tasks.usual_pixels import (
+    BGR_BYTES,
+    CAFFE_PIXELS,
+    IMAGENET_PIXELS,
+    lower_name,
+)
 
 _SIGNED: dict[str, Any] = {"mean": (127.5,), "scale": (127.5,)}
 
@@ -39,6 +44,17 @@ _USUAL = (
     UsualClasses(
         "HSEmotion for faces", r"enet_b[02]_7",
         _of("anger disgust fear happiness neutral sadness surprise"), IMAGENET_PIXELS),
+    UsualClasses(
+        "ONNX' model zoo for faces", "age_googlenet",
+        _of("0-2 4-6 8-12 15-20 25-32 38-43 48-53 60-100"), CAFFE_PIXELS, (224, 224, 3)),
+    UsualClasses(
+        "ONNX' model zoo for faces", "gender_googlenet", _of("male female"),
+        CAFFE_PIXELS, (224, 224, 3)),
+    UsualClasses(
+        "MNIST for digits", "mnist(?!.*fashion)", _of("0 1 2 3 4 5 6 7 8 9"),
+        {"mean": (0.0,), "scale": (255.0,)}, (28, 28, 1)),
+    UsualClasses(
+        "MiniFASNet for faces", r".*minifasnet", _of("fake real fake"), BGR_BYTES),
     UsualClasses(
         "OpenCV's zoo for faces", r"facial_expression_recognition_mobilefacenet",
         _of("angry disgust fearful happy neutral sad surprised"), _SIGNED, (112, 112, 3)),

@@ -76,9 +76,12 @@ def _run(made, x):
         ("m.onnx", {"framework": "wespeaker"}, "hamming", 32768),
         ("m.onnx", {"framework": "3d-speaker", "normalize_samples": 1}, "povey", 1),
         ("campplus.onnx", {}, "povey", 1),
+        ("model.onnx", {}, "hamming", 32768),
     ],
 )
 def test_vectors_of_speakers(tmp_path, name, about, curve, loud):
+    sound = '{"feature_extractor_type": "WeSpeakerFeatureExtractor"}'  # of Hugging Face's folders
+    (tmp_path / "preprocessor_config.json").write_text(sound if name == "model.onnx" else "{}")
     weights = np.random.default_rng(0).normal(0, 1, (80, 16)).astype(np.float32)
     nodes = [node("MatMul", ["x", "w"], ["h"]), node("Relu", ["h"], ["r"]),
              node("ReduceMean", ["r"], ["y"], axes=[1], keepdims=0)]  # fmt: skip

@@ -26,6 +26,7 @@ def _classifier(folder, count, size=(64, 64), name="y"):
     ("name", "lines"),
     [
         ("labels.txt", "cat\ndog\nred hat\n\n"),
+        ("dict.txt", "cat\ndog\nred hat\n"),
         ("m.labels", "cat\r\ndog\r\nred hat"),
         ("m_labels.txt", "0 cat\n1 dog\n2 red hat\n"),
         ("coco.names", "0: cat\n1: dog\n2: red hat\n"),

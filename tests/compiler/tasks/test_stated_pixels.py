@@ -218,6 +218,8 @@ def test_metadata_of_onnx_states_pixels(tmp_path, about, channels, scale):
         ("enet_b2_7", (260, 260), 7, "anger", 123.675),
         ("enet_b0_8_va_mtl", (224, 224), 10, "", 0),
         ("facial_expression_recognition_mobilefacenet_2022july", (112, 112), 7, "angry", 127.5),
+        ("age_googlenet", (224, 224), 8, "0-2", 104),
+        ("2.7_80x80_MiniFASNetV2", (80, 80), 3, "fake", 0),
         ("faces", (112, 112), 7, "", 0),
     ],
 )
