@@ -1,19 +1,28 @@
 """Heads of face detectors that also give points, which are left out: RetinaFace (Deng et al., 2019)
-in PyTorch's form, and CenterFace (Xu et al., 2019)."""
+in PyTorch's form, CenterFace (Xu et al., 2019), and YuNet of before 2023, which also finds license
+plates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from edgekit.device.runtime.agent.task import BGR, CORNER, STRETCH
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.faces import ULTRA_SIDES, square_priors
-from edgekit.host.compiler.tasks.heads import Head, Limits, grid_of, prior_boxes, selected
+from edgekit.host.compiler.tasks.heads import (
+    Head,
+    Limits,
+    grid_of,
+    prior_boxes,
+    selected,
+    suppressed,
+    to_corners,
+)
 
 _RETINA_SIDES = {8: (16, 32), 16: (64, 128), 32: (256, 512)}  # by stride
 _RETINA_PIXELS = {
@@ -28,6 +37,11 @@ _STRIDE = 4  # of CenterFace
 _CENTER_PIXELS = {"fit": STRETCH, "mean": (0.0,), "scale": (1.0,)}
 _CENTER_LIMITS = Limits(0.5, 0.3)  # of its authors' program
 _LABELS = ("face",)
+_YUNET_FIELDS = {"loc": 14, "conf": 2, "iou": 1}  # numbers of each prior by the output's name
+_YUNET_PIXELS = {"channels": BGR, "mean": (0.0,), "scale": (1.0,)}
+_YUNET_LIMITS, _PLATE_LIMITS = Limits(0.9, 0.3), Limits(0.8, 0.3)  # of OpenCV's programs
+_Corners = Callable[[Appender, str, Array], str]  # of boxes [1, n, 4], by offsets from priors
+_PLATE_CORNERS = (4, 6, 10, 12)  # where x and y of each corner of a plate are among the 14
 
 
 def retina_face(ends: Ends) -> Iterator[Head]:
@@ -76,6 +90,70 @@ def center_face(ends: Ends) -> Iterator[Head]:
         return selected(to, box, score, _CENTER_LIMITS)
 
     yield Head("centerface", "outputs are CenterFace's", 1, rows, _CENTER_PIXELS, _LABELS)
+
+
+def old_yu_net(ends: Ends) -> Iterator[Head]:
+    """YuNet of before 2023: offsets from priors [n, 14], of a box and of five points or of a
+    plate's corners, scores of background and object, and how good the box is. Both have the same
+    shapes."""
+    named = {t.name: t for t in ends.outputs}
+    priors = _cut_priors(ends.image)
+    fits = {name: (len(priors), width) for name, width in _YUNET_FIELDS.items()}
+    if {name: t.shape[-2:] for name, t in named.items()} != fits:
+        return
+    for name, label, limits, fit, corners in (
+        ("face-detection-yunet", "face", _YUNET_LIMITS, {"fit": CORNER, "fill": 0}, _face_corners),
+        ("license-plate-detection", "plate", _PLATE_LIMITS, {"fit": STRETCH}, _plate_corners),
+    ):
+
+        def rows(to: Appender, limits: Limits = limits, corners: _Corners = corners) -> str:
+            conf, iou, loc = (
+                to.add(ops.Reshape((1, len(priors), t.shape[-1])), to.floats(t.name))
+                for t in (named["conf"], named["iou"], named["loc"])
+            )
+            _, sure = to.add_all(ops.Split(2, (1, 1)), conf)
+            zero, one = (to.constant(np.full((1, 1, 1), value)) for value in (0, 1))
+            good = to.add(ops.Minimum(), to.add(ops.Maximum(), iou, zero), one)
+            score = to.add(ops.Sqrt(), to.add(ops.Mul(), sure, good))
+            score = to.add(ops.Transpose((0, 2, 1)), score)
+            return suppressed(to, corners(to, loc, priors), score, limits)
+
+        what = f"outputs are those of YuNet of before 2023 for {label}s"
+        yield Head(name, what, 1, rows, {**_YUNET_PIXELS, **fit}, (label,))
+
+
+def _cut_priors(image: InputImage) -> Array:
+    """Squares around the centers of cells, of which those that are cut at an edge have none:
+    center and size in pixels [n, 4]."""
+    made = [
+        (x * stride, y * stride, side, side)
+        for stride, sides in ULTRA_SIDES.items()
+        for y in np.arange(image.height // stride) + 0.5
+        for x in np.arange(image.width // stride) + 0.5
+        for side in sides
+    ]
+    return np.array(made)
+
+
+def _face_corners(to: Appender, loc: str, priors: Array) -> str:
+    box, _ = to.add_all(ops.Split(2, (4, _YUNET_FIELDS["loc"] - 4)), loc)
+    return to_corners(to, prior_boxes(to, box, priors))
+
+
+def _plate_corners(to: Appender, loc: str, priors: Array) -> str:
+    """The upright box around the four corners."""
+    places = []
+    for axis in (0, 1):
+        numbers = to.constant([first + axis for first in _PLATE_CORNERS], DType.I32)
+        shift = to.constant(0.1 * priors[None, :, 2:3])
+        shift = to.add(ops.Mul(), to.add(ops.Gather(2), loc, numbers), shift)
+        places.append(to.add(ops.Add(), shift, to.constant(priors[None, :, axis : axis + 1])))
+    edges = (
+        to.add(op((2,), keep_dims=True), place)
+        for op in (ops.ReduceMin, ops.ReduceMax)
+        for place in places
+    )
+    return to.add(ops.Concat(2), *edges)
 
 
 def _across_first(to: Appender, x: Tensor) -> str:

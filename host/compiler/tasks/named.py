@@ -110,8 +110,6 @@ _KNOWN = (
         "loc_row loc_col exist_row exist_col"),
     _by("it is NVIDIA's LPRNet of TAO, whose characters are a list of its own that is not read "
         "here; use fast-plate-ocr", "", "tf_op_layer_ArgMax tf_op_layer_Max"),
-    _by("it is a YuNet of before 2023, for faces or plates, whose boxes are not decoded here; use "
-        "face_detection_yunet_2023mar.onnx", "", "loc conf iou"),
     _by(f"it is the decoder of Segment Anything, which takes points and the encoder's output; "
         f"{_MASKS}", "image_embeddings point_coords"),
     _by(f"it is the encoder of Segment Anything, whose decoder takes points; {_MASKS}", "",

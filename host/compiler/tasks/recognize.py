@@ -8,7 +8,7 @@ from edgekit.host.compiler.tasks.chosen import best_of_classes, centers_and_best
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
-from edgekit.host.compiler.tasks.face_points import center_face, retina_face
+from edgekit.host.compiler.tasks.face_points import center_face, old_yu_net, retina_face
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.given import (
     counted_boxes,
@@ -60,6 +60,7 @@ _RECOGNIZERS = (
     retina_face,
     center_face,
     yu_net,
+    old_yu_net,
     scrfd,
     corners_and_scores,
     caffe_ssd,

@@ -167,3 +167,36 @@ def test_asking_for_boxes_that_are_in_doubt_says_why(tmp_path, fields, said):
     with pytest.raises(InputError, match=f"--task detect: .* {said} points"):
         prepared(path, CompileOptions(task="detect"))
     assert prepared(path, CompileOptions(head="yolov5")).task is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("face_detection_yunet_2022mar", 0.9), ("license_plate_detection_lpd_yunet_2023mar", 0.8)],
+)
+def test_yunet_of_before_2023_finds_faces_or_plates(tmp_path, name, least):
+    """Grids of 96 x 128 pixels end where a whole cell of 64 pixels does."""
+    sides = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}
+    priors = np.array([
+        ((column + 0.5) * stride, (row + 0.5) * stride, side)
+        for stride in sides for row in range(96 // stride) for column in range(128 // stride)
+        for side in sides[stride]
+    ])  # fmt: skip
+    loc, iou = _random(1, len(priors), 14), 1 + _random(2, len(priors), 1)
+    sure = np.random.default_rng(3).random((len(priors), 1)) ** 0.2
+    conf = np.concatenate([1 - sure, sure], 1).astype(np.float32)
+    centers, extents = priors[:, :2], priors[:, 2:]
+    if least == 0.9:
+        boxes = np.concatenate([centers + 0.1 * loc[:, :2] * extents,
+                                np.exp(0.2 * loc[:, 2:4]) * extents], 1)  # fmt: skip
+    else:
+        places = [centers + 0.1 * loc[:, n : n + 2] * extents for n in (4, 6, 10, 12)]
+        low, high = np.min(places, 0), np.max(places, 0)
+        boxes = np.concatenate([(low + high) / 2, high - low], 1)
+    expected = best_boxes(boxes, np.sqrt(conf[:, 1:] * np.clip(iou, 0, 1)), least, 0.3)
+    path = detector(tmp_path, {"loc": loc, "conf": conf, "iou": iou}, (96, 128))
+    said = "may be of face-detection-yunet or license-plate-detection"
+    assert said in prepared(path).source
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    assert made.task is not None and made.task.labels == (("face",) if least == 0.9 else ("plate",))
+    assert len(expected) > 3
+    same(rows_of(made), expected[:100])
