@@ -244,6 +244,26 @@ def rows_of_yolov7(ends: Ends) -> Iterator[Head]:
     yield Head(f"{whose.lower()}-selected", what, 0, rows, pixels)
 
 
+def rows_of_yolov9(ends: Ends) -> Iterator[Head]:
+    """YOLOv9 that selects, as Hugging Face's folders for browsers have it: [n, 6] of corners in
+    pixels, score and class in `outputs`, of stretched pictures."""
+    plain = {t.name: t for t in ends.outputs if not t.name.endswith(LENGTH)}
+    output = plain.get("outputs")
+    if output is None or len(plain) != 1 or ends.image.name != "images":
+        return
+    if output.shape[1:] != (_ROW - 1,):
+        return
+    count = output.shape[0]
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, count, _ROW - 1)), to.floats(output.name))
+        corners, score, label = to.add_all(ops.Split(2, (4, 1, 1)), x)
+        return as_rows(to, only_found(to, ends, label, count), score, [corners])
+
+    what = "'outputs' is like YOLOv9's for browsers, which selects its boxes"
+    yield Head("yolov9-selected", what, 0, rows, _PIXELS)
+
+
 def yolov4(ends: Ends) -> Iterator[Head]:
     """pytorch-YOLOv4: `boxes` [1, n, 1, 4] as corners relative to the picture, and `confs`
     [1, n, classes]."""

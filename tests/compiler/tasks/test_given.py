@@ -98,6 +98,14 @@ def test_the_class_of_a_box_is_what_was_an_integer(tmp_path, score_first):
     same(rows_of(made), _LEFT)
 
 
+def test_rows_of_yolov9_for_browsers(tmp_path):
+    rows = np.float32([[1, 2, 30, 40, 0.9, 3], [5, 6, 7, 8, 0.4, 0]])
+    made = prepared(detector(tmp_path, {"outputs": rows}, _SIZE))
+    assert made.task is not None and (made.task.fit, made.task.scale) == ("stretch", (255.0,))
+    same(rows_of(made), [(3, 0.9, (1, 2, 30, 40)), (0, 0.4, (5, 6, 7, 8))])
+    assert prepared(detector(tmp_path, {"y": rows}, _SIZE)).task is None
+
+
 def test_detections_of_torchvision_get_no_labels(tmp_path):
     """Its own classes count from 1, those of others from 0."""
     columns = [
