@@ -40,6 +40,7 @@ _LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
 _CAFFE_PIXELS = {"fit": STRETCH, "channels": BGR, "mean": (104.0, 117.0, 123.0), "scale": (1.0,)}
 _CAFFE_FACE = {**_CAFFE_PIXELS, "mean": (104.0, 177.0, 123.0)}
 _CAFFE_MOBILE = {**_CAFFE_PIXELS, "mean": (127.5,), "scale": (127.5,)}
+_MASKS = "pred_masks"
 _LIMITS = Limits(0.4, 0.45)  # of pytorch-ssd's program
 _LITE_LIMITS = Limits(0.4, 0.55)
 _ANCHORED_LIMITS = Limits(0.3, 0.5, single=True)
@@ -167,15 +168,16 @@ def separate_ssd(ends: Ends) -> Iterator[Head]:
 
 def boxes_and_scores(ends: Ends) -> tuple[Tensor, Tensor] | None:
     """Two outputs [1, n, 4] and [1, n, classes]; None for others, or if it is not clear which is
-    which."""
-    if len(ends.outputs) != 2 or any(len(t.shape) != 3 or t.shape[0] != 1 for t in ends.outputs):
+    which. Masks of Hugging Face's DETR are left out."""
+    outputs = [t for t in ends.outputs if t.name != _MASKS]
+    if len(outputs) != 2 or any(len(t.shape) != 3 or t.shape[0] != 1 for t in outputs):
         return None
     # With four classes, the name tells boxes from scores.
-    wide = [t for t in ends.outputs if t.shape[2] == 4]
+    wide = [t for t in outputs if t.shape[2] == 4]
     named = [t for t in wide if "box" in t.name.lower()] if len(wide) > 1 else wide
     if len(named) != 1:
         return None
-    (scores,) = (t for t in ends.outputs if t is not named[0])
+    (scores,) = (t for t in outputs if t is not named[0])
     return (named[0], scores) if scores.shape[:2] == named[0].shape[:2] else None
 
 
