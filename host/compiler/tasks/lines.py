@@ -170,10 +170,10 @@ def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:
 
 
 @dataclass(frozen=True)
-class _Usual:
+class Usual:
     """Whose the characters of a model of this height, channels and number of scores are, the number
-    of the one that is none, and fields of a TaskSpec. `name`: a part of the file's; `width`: of the
-    picture, 0 for any."""
+    of the one that is none, and fields of a TaskSpec. `name`: a pattern for parts of the file's;
+    `width`: of the picture, 0 for any."""
 
     whose: str
     characters: str
@@ -184,28 +184,28 @@ class _Usual:
 
 
 _ENGLISH = string.digits + string.ascii_letters + string.punctuation
+DOCTR = Usual(
+    "docTR for French",
+    f"{_ENGLISH}°£€¥¢฿àâéèêëîïôùûüçÀÂÉÈÊËÎÏÔÙÛÜÇ",
+    126,
+    {"fit": LINE, "fill": 0, "mean": (176.97, 177.225, 176.715), "scale": (76.245, 75.48, 76.755)},
+    "crnn|viptr",  # whose other models have an end instead of a place for none
+)
 _USUAL = {
-    (32, 1, 37): _Usual("CRNN", string.digits + string.ascii_lowercase, width=_WORD[1]),
-    (64, 1, 97): _Usual(
+    (32, 1, 37): Usual("CRNN", string.digits + string.ascii_lowercase, width=_WORD[1]),
+    (64, 1, 97): Usual(
         "EasyOCR for English",
         f"{string.digits}{string.punctuation} €{string.ascii_uppercase}{string.ascii_lowercase}",
     ),
-    (32, 3, 127): _Usual(
-        "docTR for French",
-        f"{_ENGLISH}°£€¥¢฿àâéèêëîïôùûüçÀÂÉÈÊËÎÏÔÙÛÜÇ",
-        126,
-        {"fit": LINE, "fill": 0, "mean": (176.97, 177.225, 176.715),
-         "scale": (76.245, 75.48, 76.755)},
-        "crnn",  # whose other models have no place for none
-    ),
+    (32, 3, 127): DOCTR,
 }  # fmt: skip
 
 
-def _usual_of(model: KnownModel, count: int) -> _Usual | None:
+def _usual_of(model: KnownModel, count: int) -> Usual | None:
     """What a model of this size usually is."""
     image = model.ends.image
     usual = _USUAL.get((image.height, image.channels, count))
-    if usual is None or usual.name not in model.path.stem.lower():
+    if usual is None or not re.search(usual.name, model.path.stem.lower()):
         return None
     return usual if usual.width in (0, image.width) else None
 

@@ -1,9 +1,10 @@
-"""Models that read a license plate or a word: fast-plate-ocr and PARSeq (Bautista and Atienza,
-2022), with one character in each slot, and LPRNet (Zherzdev and Gruzdev, 2018), with a score for
-each character along the plate (CTC)."""
+"""Models that read a license plate or a word: fast-plate-ocr, PARSeq (Bautista and Atienza, 2022)
+and ViTSTR (Atienza, 2021), with one character in each slot, and LPRNet (Zherzdev and Gruzdev,
+2018), with a score for each character along the plate (CTC)."""
 
 from __future__ import annotations
 
+import re
 import string
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,13 @@ from edgekit.host.compiler.sidecars import (
 )
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.known import KnownModel
-from edgekit.host.compiler.tasks.lines import FILE, character_document, characters_seen
+from edgekit.host.compiler.tasks.lines import (
+    DOCTR,
+    FILE,
+    Usual,
+    character_document,
+    characters_seen,
+)
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 
 _OUTPUT, _PLATE = "characters", "plate"  # the latter of fast-plate-ocr
@@ -44,12 +51,14 @@ _LPR_CHARACTERS = (
 )
 
 
-_PARSEQ, _PARSEQ_SLOTS = (32, 128, 3), 26
-_PARSEQ_PIXELS: dict[str, Any] = {
-    "fit": STRETCH, "filter": CUBIC, "mean": (127.5,), "scale": (127.5,),
-}  # fmt: skip
-# Behind the end of a word, which comes first.
-_PARSEQ_CHARACTERS = string.digits + string.ascii_letters + "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_WORD, _PARSEQ_SLOTS = (32, 128, 3), 26
+_PARSEQ = Usual(
+    "PARSeq",
+    string.digits + string.ascii_letters + "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+    0,
+    {"fit": STRETCH, "filter": CUBIC, "mean": (127.5,), "scale": (127.5,)},
+)
+_OF_DOCTR = re.compile(r"(parseq|vitstr|sar_)")  # begins names of its models with an end
 
 
 def plate_reader(model: KnownModel) -> Prepared | None:
@@ -100,26 +109,32 @@ def _apart(to: Appender, seen: str) -> str:
 
 
 def _of_a_word(model: KnownModel) -> Prepared | None:
-    """Logits [1, slots, characters] of pictures as PARSeq takes them; what is behind the first end
-    does not count."""
-    image, scores, count = model.ends.image, model.ends.only(3), len(_PARSEQ_CHARACTERS) + 1
-    size = (image.height, image.width, image.channels)
-    if size != _PARSEQ or scores is None or scores.shape != (1, _PARSEQ_SLOTS, count):
+    """Logits [1, slots, characters] of pictures as PARSeq and docTR take them; what is behind the
+    first end does not count."""
+    image, scores = model.ends.image, model.ends.only(3)
+    if scores is None or (image.height, image.width, image.channels) != _WORD:
+        return None
+    _, slots, count = scores.shape
+    if (slots, count) == (_PARSEQ_SLOTS, len(_PARSEQ.characters) + 1):
+        usual = _PARSEQ
+    elif count == len(DOCTR.characters) + 1 and _OF_DOCTR.match(model.path.stem.lower()):
+        usual = DOCTR
+    else:
         return None
     to = Appender(model.ends.graph, _OUTPUT)
-    seen = characters_seen(to, scores, 0)
+    seen = characters_seen(to, scores, usual.blank)
     number, sure = to.add_all(ops.Split(2, (1, 1)), seen)
     half, zero = (to.constant(np.full((1, 1, 1), value)) for value in (0.5, 0))
-    one = to.constant(np.ones((1, _PARSEQ_SLOTS, 1)))
+    one = to.constant(np.ones((1, slots, 1)))
     ends = to.add(ops.Where(), to.add(ops.Less(), number, half), one, zero)
-    before = np.tril(np.ones((_PARSEQ_SLOTS, _PARSEQ_SLOTS)))[None]
+    before = np.tril(np.ones((slots, slots)))[None]
     count_of_ends = to.add(ops.MatMul(), to.constant(before), ends)
     number = to.add(ops.Where(), to.add(ops.Less(), count_of_ends, half), number, zero)
     seen = _apart(to, to.add(ops.Concat(2), number, sure))
-    pixels = {**_PARSEQ_PIXELS, **model.pixels(0)}
-    how = f"in {_PARSEQ_SLOTS} slots, with those of PARSeq, since there are {count}"
+    pixels = {**usual.pixels, **model.pixels(0)}
+    how = f"in {slots} slots, with those of {usual.whose}, since there are {count}"
     how += ", pixels as it takes them"
-    return _told(model, to, seen, [*_PARSEQ_CHARACTERS], pixels, how, "a word")
+    return _told(model, to, seen, [*usual.characters], pixels, how, "a word")
 
 
 def _config(model: KnownModel, scores: Tensor) -> dict[str, Any] | None:

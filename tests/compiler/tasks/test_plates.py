@@ -87,6 +87,12 @@ def test_a_word_of_parseq_ends(tmp_path):
     made = prepared(detector(tmp_path, {"logits": scores}, (32, 128)))
     assert _read(made, (1, 3, 32, 128)).text == "aa0"
     assert made.task is not None and (made.task.fit, made.task.filter) == ("stretch", "bicubic")
+    scores = np.zeros((1, 32, 127), np.float32)
+    scores[0, range(32), [10, 10, 125, 126, 4, *[126] * 27]] = 9  # the last of docTR's
+    path = detector(tmp_path, {"logits": scores}, (32, 128))
+    made = prepared(path.rename(tmp_path / "vitstr_small-3ff9c500.onnx"))
+    assert _read(made, (1, 3, 32, 128)).text == "aaÇ"
+    assert made.task is not None and made.task.fit == "line"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,8 @@ def test_a_word_of_parseq_ends(tmp_path):
         ("crnn", (1, 32, 128, 37), [], ""),  # other lists are as long
         ("english_g2", (1, 64, 160, 97), [1, 0, 44, 44, 96], "0€z"),  # of EasyOCR
         ("crnn_vgg16_bn", (3, 32, 128, 127), [126, 10, 10, 126, 10, 125], "aaÇ"),  # of docTR
-        ("parseq", (3, 32, 128, 127), [], ""),
+        ("viptr_tiny-499b8015", (3, 32, 128, 127), [10, 126, 126, 126], "a"),
+        ("master", (3, 32, 128, 127), [], ""),
     ],
 )
 def test_characters_of_some_models_are_known(tmp_path, name, shape, numbers, expected):
