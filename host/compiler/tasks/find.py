@@ -223,7 +223,9 @@ def _detector(model: KnownModel) -> Prepared | None:
     heads = [head for head in heads if head.name == model.config.head] or heads
     # Fields behind the scores may be no classes, unless they are as many as labels.
     named = [h for h in heads if h.classes == len(COCO) or h.labels or model.labels(h.classes)]
-    heads = [h for h in named if h.likely] or of_that_name(named, model.path.stem) or heads
+    heads = [h for h in named if h.likely] or heads
+    if len(heads) > 1:
+        heads = of_that_name(named, model.path.stem) or heads
     if len(heads) > 1:
         return _undecided(model, heads)
     if heads and heads[0].doubt and not (chosen or model.labels(heads[0].classes)):

@@ -140,12 +140,6 @@ _KNOWN = (
 _Shape = tuple[int | str | None, ...]
 
 
-def _finds_text(first: _Shape, made: Sequence[_Shape]) -> bool:
-    """CRAFT: scores of characters and of what is between, in half as many rows and columns."""
-    halves = tuple(n // 2 if isinstance(n, int) else None for n in first[2:])
-    return len(first) == 4 and len(made) < 3 and [*made][:1] == [(1, *halves, 2)]
-
-
 def _has_fields(first: _Shape, made: Sequence[_Shape]) -> bool:
     """OpenPose: maps of 18 points and the rest, and two for each of 19 limbs."""
     channels = [shape[1] for shape in made if len(shape) == 4]
@@ -216,7 +210,6 @@ _BY_SHAPES = (
     ("it may give the vector of a speaker, but no file says whose features of sound it takes: "
      "hyperparams.yaml next to it would for SpeechBrain's, the metadata for WeSpeaker's",
      _knows_speakers),
-    (f"it may be CRAFT, whose characters are not put together to lines here; {_TEXT}", _finds_text),
     (f"it is like OpenPose, whose points are not put together to persons here; {_PERSONS}",
      _has_fields),
     ("it may take the sources of music apart, which no task does", _separates),

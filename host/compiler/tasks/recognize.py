@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgekit.host.compiler.inputs import DetectionNotes
 from edgekit.host.compiler.tasks.center_net import center_net, detect_net, fomo
 from edgekit.host.compiler.tasks.chosen import best_of_classes, centers_and_best, hub_boxes
+from edgekit.host.compiler.tasks.craft import craft
 from edgekit.host.compiler.tasks.distances import raw_distances
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
@@ -70,6 +71,7 @@ _RECOGNIZERS = (
     rf_detr,
     joined_queries,
     text_map,
+    craft,
     tensorflow_detections,
     torchvision_detections,
     custom_vision,

@@ -28,6 +28,7 @@ from edgekit.host.compiler.sidecars import (
     character_files,
     config_folder,
 )
+from edgekit.host.compiler.tasks.craft import is_craft
 from edgekit.host.compiler.tasks.dictation import dictation_graph, is_dictation
 from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.hub import read_config, read_json
@@ -179,7 +180,7 @@ def _proposals(
         shapes = {first.name: (1, 3, _PAGE, _PAGE)}
         with suppress(InputError):
             graph = import_model(path, shapes)
-            if is_text_map(graph, graph.tensors[graph.outputs[0]]):
+            if is_text_map(graph, graph.tensors[graph.outputs[0]]) or is_craft(graph):
                 yield shapes, "for a page of text"
         if height := usual_height(path) if reads else 0:
             yield {first.name: (1, 3, height, _LINE[1])}, "for a line of text"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import import_for_task
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared
+from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
 _HEIGHT, _WIDTH = 64, 96
@@ -103,6 +106,43 @@ def test_lines_that_are_not_level_have_rotated_boxes(tmp_path):
         gaps = np.linalg.norm(corners[:, None] - expected[None], axis=2)
         assert sorted(gaps.argmin(axis=1)) == [0, 1, 2, 3]
         assert gaps.min(axis=1).max() < 10  # squares of 4 pixels
+
+
+def test_words_of_craft_are_as_its_authors_find_them(tmp_path):
+    """Dilated by how much of its box a word fills, but for that share, which is taken as 0.85."""
+    y, x = np.mgrid[:80, :160]
+    maps, expected = np.zeros((1, 80, 160, 2), np.float32), []
+    for left, top, side, count, peak in (
+        (15, 12, 8, 6, 1.0),
+        (30, 50, 16, 5, 0.9),
+        (95, 15, 9, 4, 0.5),
+    ):
+        own = np.zeros((80, 160, 2))
+        for n in range(2 * count - 1):  # characters, and links between them
+            middle = left + n * side / 2, top
+            spread = ((x - middle[0]) ** 2 + (y - middle[1]) ** 2) / (2 * (side / 2.5) ** 2)
+            own[..., n % 2] = np.maximum(own[..., n % 2], peak * np.exp(-spread))
+        maps[0] = np.maximum(maps[0], own)
+        seen = np.argwhere((own > 0.4).any(axis=2))
+        (low, first), (high, last) = seen.min(0), seen.max(0) + 1
+        width, height = last - first, high - low
+        grow = math.floor(2 * math.sqrt(len(seen) * min(width, height) / (width * height))) / 2
+        if peak > 0.7:
+            expected.append([2 * v for v in (first - grow, low - grow, last + grow, high + grow)])
+    features = np.zeros((1, 32, 80, 160), np.float32)
+    made = prepared(detector(tmp_path, {"y": maps, "f": features}, (160, 320)))
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("obb", ("text",))
+    images = {"images": np.zeros((1, 3, 160, 320), np.float32)}
+    rows = evaluate(made.graph, images).outputs[made.task.output].reshape(-1, 19)
+    found = sorted((row for row in rows if row[1] >= 0), key=lambda row: row[4])
+    assert len(found) == 2
+    for row, corners in zip(found, expected, strict=True):
+        np.testing.assert_allclose(row[3:7], corners, atol=2)
+        points = row[7:].reshape(4, 3)
+        np.testing.assert_allclose(
+            [*points[:, :2].min(0), *points[:, :2].max(0)], row[3:7], atol=1e-3
+        )
+        assert (points[:, 2] == 1).all() and (rows[2:, 1] == -1).all()
 
 
 def test_a_map_of_segmentation_is_no_text(tmp_path):

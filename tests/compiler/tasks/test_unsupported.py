@@ -25,12 +25,10 @@ _CELLS = 16 * 16 + 8 * 8 + 4 * 4 + 2 * 2 + 1  # of 128 x 128 pixels
         (64, [(1, 27, 26, 2), (1, 27, 27, 4)], "its outputs are not known ones"),
         (128, [(1, 9 * _CELLS, 4), (1, 9 * _CELLS, 90)], "whose anchors the file does not state"),
         (128, [(1, 9 * _CELLS, 5), (1, 9 * _CELLS, 90)], "its outputs are not known ones"),
-        (64, [(1, 32, 32, 2)], "may be CRAFT, whose characters are not put together"),
         (64, [(1, 32, 31, 2)], "its outputs are not known ones"),
         (64, [(1, 38, 8, 8), (1, 19, 8, 8)], "is like OpenPose"),
         (64, [(1, 3, 3)], "may be how a head is turned"),
         (64, [(1, 66)] * 3, "may be how a head is turned or where eyes look"),
-        (64, [(1, 32, 32, 2), (1, 32, 32, 32)], "may be CRAFT"),
     ],
 )
 def test_a_detector_is_named(tmp_path, size, shapes, said):
