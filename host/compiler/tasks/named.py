@@ -167,12 +167,6 @@ def _tells_speakers_apart(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[1] == 1 and len(made) == 1 and made[0][2:] == (7,)
 
 
-def _has_parts_of_persons(first: _Shape, made: Sequence[_Shape]) -> bool:
-    """PoseNet: maps of 17 points, of shifts in both directions, and two of 16 limbs."""
-    channels = sorted(shape[3] or 0 for shape in made if len(shape) == 4)
-    return len(first) == 4 and channels == [17, 32, 32, 34]
-
-
 def _finds_by_regions(first: _Shape, made: Sequence[_Shape]) -> bool:
     """Faster R-CNN and Mask R-CNN: boxes, classes and scores of a picture without a batch."""
     rows = made[0][0] if made and len(made[0]) == 2 and made[0][1] == 4 else None
@@ -199,8 +193,6 @@ _BY_SHAPES = (
      "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
     ("it may tell speakers apart, whose parts are not put together here; use silero_vad.onnx for "
      "when somebody speaks", _tells_speakers_apart),
-    (f"it is like PoseNet, whose points are not put together to persons here; {_PERSONS}",
-     _has_parts_of_persons),
     ("it is like YOLO-NAS-Pose, whose rows are not decoded; use yolov8n-pose",
      lambda first, made: len(first) == 4 and len(made) == 1 and made[0][1:] == (57,)),
     ("it may be CREPE, whose numbers are pitches, which no task shows",

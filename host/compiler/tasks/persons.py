@@ -1,4 +1,5 @@
-"""Heads that find the points of one body, which fills the picture: SimCC and ViTPose's maps."""
+"""Heads that find the points of one body: SimCC and ViTPose's maps, where it fills the picture, and
+PoseNet (Papandreou et al., 2018)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ _PIXELS = {
     "fill": 0,
     **IMAGENET_SCALING,
 }
+_NET_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
 _SIGMA, _RADIUS = 0.8, 5  # of the blur before ViTPose's maps are read
 _TINY = float(np.finfo(np.float32).eps)
 _LOW, _HIGH = 0.001, 50.0  # scores whose logarithm is taken
@@ -63,6 +65,41 @@ def sim_cc(ends: Ends) -> Iterator[Head]:
 
     yield Head("simcc", "outputs are RTMPose's, for one body that fills the picture", 1, rows,
                _PIXELS, _labels(count))  # fmt: skip
+
+
+def pose_net(ends: Ends) -> Iterator[Head]:
+    """PoseNet: maps of 17 points [1, h, w, 17], and how far down, and then across, each is from the
+    corner of its cell [1, h, w, 34], in pixels. Cells of the edges end at those of the picture. Two
+    maps of limbs, by which several persons are told apart, are left out."""
+    points = _PERSON[0]
+    by_size = {t.shape[3]: t for t in ends.outputs if len(t.shape) == 4}
+    channels = sorted(t.shape[-1] for t in ends.outputs)
+    if channels != [points, 32, 32, 2 * points] or len(by_size) != len({*channels}):
+        return
+    heat, shifts = by_size[points], by_size[2 * points]
+    _, height, width, _ = heat.shape
+    if shifts.shape != (1, height, width, 2 * points) or min(height, width) < 2:
+        return
+    count = height * width
+    unit = [[[(ends.image.width - 1) / (width - 1), (ends.image.height - 1) / (height - 1)]]]
+
+    def rows(to: Appender) -> str:
+        maps = to.add(ops.Transpose((0, 2, 1)), _flat(to, heat))
+        place = _place(to, maps, points)
+        cells = to.add(ops.Mul(), to.add(ops.Concat(2), *_cells(to, place, width)),
+                       to.constant(np.array(unit)))  # fmt: skip
+        first = to.constant(count * np.arange(2 * points).reshape(2, points, 1))
+        number = to.add(ops.Convert(DType.I64), to.add(ops.Add(), place, first))
+        values = to.add(ops.Transpose((0, 2, 1)), _flat(to, shifts))
+        values = to.add(ops.Reshape((2 * points * count,)), values)
+        found = to.add(ops.Gather(0), values, to.add(ops.Reshape((2 * points,)), number))
+        found = to.add(ops.Reshape((2, points, 1)), found)
+        down, across = to.add_all(ops.Split(0, (1, 1)), found)
+        at = to.add(ops.Add(), cells, to.add(ops.Concat(2), across, down))
+        return _row(to, at, to.add(ops.Logistic(), _best(to, maps, points)))
+
+    yield Head("posenet", "outputs are PoseNet's, of which one person is found", 1, rows,
+               _NET_PIXELS, _labels(points))  # fmt: skip
 
 
 def vit_pose(ends: Ends) -> Iterator[Head]:
@@ -114,9 +151,7 @@ def _of_maps(name: str, what: str, output: Tensor, unit: Array) -> Head:
         maps = to.floats(output.name)
         flat = to.add(ops.Reshape((1, count, height * width)), maps)
         place = _place(to, flat, count)
-        middle = to.add(ops.Add(), place, _number(to, 0.5))  # far from where rounding matters
-        row = to.add(ops.Floor(), to.add(ops.Mul(), middle, _number(to, 1 / width)))
-        column = to.add(ops.Sub(), place, to.add(ops.Mul(), row, _number(to, width)))
+        column, row = _cells(to, place, width)
         shift = _shift(to, _logarithms(to, maps), (height, width), column, row)
         at = to.add(ops.Sub(), to.add(ops.Concat(2), column, row), shift)
         at = to.add(ops.Mul(), at, to.constant(unit))
@@ -133,6 +168,19 @@ def _place(to: Appender, x: str, count: int) -> str:
     """Numbers [1, points, 1] of the largest values [1, points, n]."""
     best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), x))
     return to.add(ops.Reshape((1, count, 1)), best)
+
+
+def _flat(to: Appender, maps: Tensor) -> str:
+    """Maps [1, h, w, n] as [1, h · w, n]."""
+    _, height, width, count = maps.shape
+    return to.add(ops.Reshape((1, height * width, count)), to.floats(maps.name))
+
+
+def _cells(to: Appender, place: str, width: int) -> tuple[str, str]:
+    """Columns and rows of places [1, points, 1] in maps of that width."""
+    middle = to.add(ops.Add(), place, _number(to, 0.5))  # far from where rounding matters
+    row = to.add(ops.Floor(), to.add(ops.Mul(), middle, _number(to, 1 / width)))
+    return to.add(ops.Sub(), place, to.add(ops.Mul(), row, _number(to, width))), row
 
 
 def _best(to: Appender, x: str, count: int) -> str:

@@ -18,7 +18,7 @@ from edgekit.host.compiler.tasks.given import lengths_of, only_found
 from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.instances import without_object_score
 from edgekit.host.compiler.tasks.landmarks import landmarks
-from edgekit.host.compiler.tasks.persons import sim_cc
+from edgekit.host.compiler.tasks.persons import pose_net, sim_cc
 from edgekit.host.compiler.tasks.yolo import (
     MOST_ROWS,
     X_PIXELS,
@@ -42,6 +42,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     yield from _move_net(ends)
     yield from landmarks(ends)
     yield from sim_cc(ends)
+    yield from pose_net(ends)
     yield from _rtmo(ends)
     yield from _anchored(ends)
     yield from raw_poses(ends)

@@ -101,3 +101,21 @@ def test_persons_of_rtmo_end_where_the_file_says(tmp_path):
         (0, 0.9), (0, 0.6), (0, 0.5),
     ]  # fmt: skip
     assert found[1][2] == pytest.approx((50, 20, 90, 60, 50, 20, 0.6))
+
+
+def test_points_of_posenet_are_shifted_from_their_cells(tmp_path):
+    rng = np.random.default_rng(3)
+    maps, shifts = (rng.normal(0, 2, (1, 5, 7, n)).astype(np.float32) for n in (17, 34))
+    limbs = np.zeros((1, 5, 7, 32), np.float32)
+    outputs = {"heatmaps": maps, "offsets": shifts, "forward": limbs, "backward": limbs}
+    made = prepared(detector(tmp_path, outputs, (65, 97)))
+    assert made.task is not None and (made.task.kind, made.task.scale) == ("pose", (127.5,))
+    score, box, points = _row(made, 17)
+    expected = []
+    for n in range(17):
+        y, x = np.unravel_index(maps[0, ..., n].argmax(), (5, 7))
+        sure = 1 / (1 + np.exp(-float(maps[0, y, x, n])))
+        expected.append((16 * x + shifts[0, y, x, 17 + n], 16 * y + shifts[0, y, x, n], sure))
+    np.testing.assert_allclose(points, expected, atol=1e-4)
+    np.testing.assert_allclose(box, [*np.min(expected, 0)[:2], *np.max(expected, 0)[:2]], atol=1e-4)
+    assert score == pytest.approx(np.mean(expected, 0)[2], abs=1e-5)
