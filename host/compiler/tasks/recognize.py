@@ -30,6 +30,7 @@ from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.instances import boxes_of_instances
 from edgekit.host.compiler.tasks.queries import joined_queries, rf_detr, separate_queries
+from edgekit.host.compiler.tasks.retina_net import retina_net
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
 from edgekit.host.compiler.tasks.ssd import anchored_ssd, caffe_ssd, postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.text_map import text_map
@@ -60,6 +61,7 @@ _RECOGNIZERS = (
     blaze_face,
     ultra_face,
     retina_face,
+    retina_net,
     center_face,
     yu_net,
     old_yu_net,

@@ -226,3 +226,29 @@ def test_boxes_of_caffe(tmp_path, classes, first, label, mean):
     [(number, score, corners)] = rows_of(made)
     assert number == classes and score > 0.95
     assert corners == pytest.approx((10, 10, 20, 20), abs=1e-4)
+
+
+def test_anchors_of_retina_net(tmp_path):
+    """As NVIDIA's program decodes them: sides of anchors include their last pixel."""
+    rng, outputs, nodes, boxes, scores = np.random.default_rng(8), {}, [], [], []
+    grids = {8: (8, 12), 16: (4, 6), 32: (2, 3), 64: (1, 2), 128: (1, 1)}
+    for stride, (rows, columns) in grids.items():
+        sure = rng.normal(-4, 2, (1, 9 * 3, rows, columns)).astype(np.float32)
+        shift = rng.normal(0, 0.3, (1, 36, rows, columns)).astype(np.float32)
+        outputs |= {f"s{stride}": sure, f"b{stride}": shift}
+        nodes.append(node("Sigmoid", [f"s{stride}"], [f"c{stride}"]))
+        for y, x, anchor in np.ndindex(rows, columns, 9):
+            scale, ratio = 4 * 2 ** (anchor // 3 / 3), (1, 2, 0.5)[anchor % 3]
+            side = stride / ratio**0.5 * scale
+            whole = np.array([side, side * ratio]) + 1
+            low = np.array([x, y]) * stride + stride / 2 - (whole - 1) / 2
+            dx, dy, dw, dh = shift[0, 4 * anchor : 4 * anchor + 4, y, x].astype(float)
+            middle, size = low + whole / 2 + (dx, dy) * whole, np.exp((dw, dh)) * whole
+            boxes.append((*middle - 0.5, *size - 1))
+            scores.append(1 / (1 + np.exp(-sure[0, 3 * anchor : 3 * anchor + 3, y, x])))
+    names = [*(f"c{stride}" for stride in grids), *(f"b{stride}" for stride in grids)]
+    made = prepared(built(tmp_path, outputs, nodes, names, _SIZE))
+    assert made.task is not None and made.task.mean == (123.675, 116.28, 103.53)
+    expected = best_boxes(np.array(boxes), np.array(scores), 0.5, 0.5, single=False)
+    assert len(expected) > 10
+    same(rows_of(made), expected[:100])
