@@ -35,6 +35,7 @@ def craft(ends: Ends) -> Iterator[Head]:
     def rows(to: Appender) -> str:
         best = to.add(ops.ReduceMax((3,)), to.floats(maps.name))
         flat = to.add(ops.Reshape((1, height, width)), best)
+        flat = to.add(ops.Minimum(), flat, _number(to, 1))  # which some pixels exceed
         found = to.add(ops.AreaBoxes(KEEP, _THRESHOLD, _SURE, _NARROWEST, 0.0), flat)
         return _grown(to, found, (width, height))
 

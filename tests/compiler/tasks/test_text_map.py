@@ -122,8 +122,8 @@ def test_words_of_craft_are_as_its_authors_find_them(tmp_path):
             middle = left + n * side / 2, top
             spread = ((x - middle[0]) ** 2 + (y - middle[1]) ** 2) / (2 * (side / 2.5) ** 2)
             own[..., n % 2] = np.maximum(own[..., n % 2], peak * np.exp(-spread))
-        maps[0] = np.maximum(maps[0], own)
-        seen = np.argwhere((own > 0.4).any(axis=2))
+        maps[0] = np.maximum(maps[0], 1.05 * own)
+        seen = np.argwhere((1.05 * own > 0.4).any(axis=2))
         (low, first), (high, last) = seen.min(0), seen.max(0) + 1
         width, height = last - first, high - low
         grow = math.floor(2 * math.sqrt(len(seen) * min(width, height) / (width * height))) / 2
