@@ -65,11 +65,10 @@ KALDI = Features(
     floor=float(np.finfo(np.float32).eps),
 )  # fmt: skip
 _TEN = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
+_TINY, _TINY_NAME, _TINY_ROWS = "mlperf-tiny", "kws_ref_model", 49
 _KNOWN = {
     # Of the reference of MLPerf Tiny, and its order of the classes.
-    "mlperf-tiny": Features(
-        step=320, coefficients=10, peak=True, labels=(*_TEN, "silence", "unknown")
-    ),
+    _TINY: Features(step=320, coefficients=10, peak=True, labels=(*_TEN, "silence", "unknown")),
     # Of "Hello Edge" (Zhang et al., 2017), and of TensorFlow's speech_commands.
     "hello-edge": Features(window=640, step=320, fft=1024, coefficients=10, offset=1e-12),
     "speech-commands": Features(coefficients=40, offset=1e-12),
@@ -78,7 +77,7 @@ _KNOWN = {
 
 
 # By the numbers of a row.
-_USUAL = {10: "mlperf-tiny", 40: "speech-commands", 80: "kaldi"}
+_USUAL = {10: _TINY, 40: "speech-commands", 80: "kaldi"}
 
 
 def how_computed(shape: Shape) -> str:
@@ -117,6 +116,15 @@ def whisper_features(model: Path, graph: Graph) -> WhisperFeatures | None:
         return None
     normalize, last = sound.get("do_normalize") is True, sound.get("padding_side") == "left"
     return WhisperFeatures(normalize, last, read_config(model).labels)
+
+
+def mlperf_tiny(model: Path, graph: Graph) -> Features | None:
+    """The features of MLPerf Tiny's model for words, which is known by its name: others of its
+    shapes take different ones."""
+    known = _KNOWN[_TINY]
+    wide = [n for n in graph.tensors[graph.inputs[0]].shape if n != 1]
+    named = model.stem.startswith(_TINY_NAME) and len(graph.inputs) == 1
+    return known if named and wide == [_TINY_ROWS, known.width] else None
 
 
 def smart_turn(graph: Graph) -> WhisperFeatures | None:

@@ -27,6 +27,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.dictation import without_decoder
 from edgekit.host.compiler.tasks.features import (
     WhisperFeatures,
+    mlperf_tiny,
     on_samples,
     smart_turn,
     stated_features,
@@ -93,6 +94,8 @@ def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared 
         features, whose = whisper_features(path, graph), f"in {PIXELS}"
     if features is None and options.task != "auto":
         features, whose = smart_turn(graph), "of Smart Turn, whose shapes it has"
+    if features is None and options.task != "auto":
+        features, whose = mlperf_tiny(path, graph), "of MLPerf Tiny, by the file's name"
     if features is None:
         return None
     found = [t for t in _tensors(graph, graph.outputs) if _length(t)]

@@ -33,6 +33,7 @@ def _of(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+_PERSON = ("no person", "person")
 _USUAL = (
     UsualClasses(
         "FER+ for gray faces", "",
@@ -53,6 +54,14 @@ _USUAL = (
     UsualClasses(
         "MNIST for digits", "mnist(?!.*fashion)", _of("0 1 2 3 4 5 6 7 8 9"),
         {"mean": (0.0,), "scale": (255.0,)}, (28, 28, 1)),
+    UsualClasses(
+        "MLPerf Tiny for persons", "vww_96", _PERSON, {"mean": (0.0,), "scale": (255.0,)},
+        (96, 96, 3)),
+    UsualClasses(
+        "MLPerf Tiny for CIFAR-10", "pretrainedresnet",
+        _of("airplane automobile bird cat deer dog frog horse ship truck"),
+        {"mean": (0.0,), "scale": (1.0,)}, (32, 32, 3)),
+    UsualClasses("TensorFlow Lite Micro for persons", "person_detect", _PERSON, {}, (96, 96, 1)),
     UsualClasses(
         "MiniFASNet for faces", r".*minifasnet", _of("fake real fake"), BGR_BYTES),
     UsualClasses(

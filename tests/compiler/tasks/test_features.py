@@ -153,6 +153,17 @@ def test_smart_turn_hears_the_last_seconds(tmp_path, end, fit):
     assert made.graph.tensors[made.graph.inputs[0]].shape == ((1, 128000) if fit else (1, 80, 800))
 
 
+def test_features_of_mlperf_tiny_are_known_by_the_name(tmp_path):
+    path = _model(tmp_path, (49, 10)).rename(tmp_path / "kws_ref_model.onnx")
+    made = with_task(path, import_model(path), CompileOptions(task="guess"))
+    assert made.task is not None and made.task.rate == 16000
+    (samples,) = made.graph.inputs
+    assert made.graph.tensors[samples].shape == (1, 15840)  # of 49 windows
+    assert with_task(path, import_model(path), CompileOptions()).task is None
+    path = path.rename(tmp_path / "kws.onnx")
+    assert with_task(path, import_model(path), CompileOptions(task="guess")).task is None
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

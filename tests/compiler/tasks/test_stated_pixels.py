@@ -220,6 +220,8 @@ def test_metadata_of_onnx_states_pixels(tmp_path, about, channels, scale):
         ("facial_expression_recognition_mobilefacenet_2022july", (112, 112), 7, "angry", 127.5),
         ("age_googlenet", (224, 224), 8, "0-2", 104),
         ("2.7_80x80_MiniFASNetV2", (80, 80), 3, "fake", 0),
+        ("vww_96_float", (96, 96), 2, "no person", 0),
+        ("pretrainedResnet", (32, 32), 10, "airplane", 0),
         ("faces", (112, 112), 7, "", 0),
     ],
 )
