@@ -46,7 +46,7 @@ _NAMES: _Rows = (
      r"|tf_efficientnetv2_(s|m|l|xl|b3$|.*in21k)|tf_efficientnet_(lite|e[sml]|cc|b\d_ap|b8$)"
      r"|efficientnet_(b\d_pruned|v2_l)|tf_mobilenetv3|mobilenetv3_large_150d|mobilenet_edgetpu"
      r"|mobilenetv1_1|mobilenetv4_conv_small_(0|e3)|(halo)?regnetz_[b-e]|resnetv2_"
-     r"|(legacy_)?xception|p?nasnet|inception_v(4|3_t[fv])|inception_resnet|tf_inception"
+     r"|(ens_)?adv_inception|(legacy_)?xception|p?nasnet|inception_v(4|3_t[fv])|inception_resnet|tf_inception"
      r"|convnext_zepto|cs3darknet_focus_s|ese_vovnet57|.*_ra4_e3600)",
      "TensorFlow and timm", _SIGNED),
     (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
@@ -92,8 +92,8 @@ _SCALED = re.compile(r"(densenet|resnet)")  # names of networks of both that tak
 
 
 def lower_name(stem: str) -> str:
-    """The name of a file, for comparisons."""
-    return re.sub(r"[-.]", "_", stem.lower())
+    """The name of a file, for comparisons, without what ONNX' model zoo adds to a network's."""
+    return re.sub(r"_opset\d+$", "", re.sub(r"[-.]", "_", stem.lower()))
 
 
 def is_plain(stem: str) -> bool:

@@ -147,7 +147,9 @@ def test_pixels_may_be_moved_before_they_are_scaled(tmp_path, moves):
         ("dpn92", "images", 124, "MXNet's"),
         ("resnet50_clip.openai", "images", 122.7709383, "timm's EVA and CLIP"),
         ("efficientnet_b1", "images", None, ""),
-        ("inception_v3", "images", None, ""),
+        ("inception_v3_Opset16", "images", None, ""),  # as ONNX' model zoo names them
+        ("adv_inception_v3_Opset16", "images", 127.5, "TensorFlow and timm's"),
+        ("mixer_b16_224_miil_Opset17", "images", 0, "timm's"),
     ],
 )
 def test_pixels_of_families_are_known_by_name(tmp_path, name, called, mean, said):
