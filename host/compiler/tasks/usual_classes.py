@@ -52,7 +52,7 @@ _USUAL = (
         "ONNX' model zoo for faces", "gender_googlenet", _of("male female"),
         CAFFE_PIXELS, (224, 224, 3)),
     UsualClasses(
-        "MNIST for digits", "mnist(?!.*fashion)", _of("0 1 2 3 4 5 6 7 8 9"),
+        "MNIST for digits", r"mnist(_\d+)?(_int8)?$", _of("0 1 2 3 4 5 6 7 8 9"),
         {"mean": (0.0,), "scale": (255.0,)}, (28, 28, 1)),
     UsualClasses(
         "MLPerf Tiny for persons", "vww_96", _PERSON, {"mean": (0.0,), "scale": (255.0,)},

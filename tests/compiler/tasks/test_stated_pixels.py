@@ -135,7 +135,7 @@ def test_pixels_may_be_moved_before_they_are_scaled(tmp_path, moves):
         ("eva_large_patch14_196", "images", 122.7709383, "timm's EVA and CLIP"),
         ("mobilevit_s", "images", 0, "MobileViT"),
         ("googlenet-9", "data_0", 104, "Caffe's"),
-        ("densenet-12", "data_0", 103.53, "Caffe2's"),
+        ("light_densenet121", "data_0", 103.53, "Caffe2's"),
         ("resnet50-caffe2-v1-9", "gpu_0/data_0", 103.53, "Caffe2's"),
         ("zfnet512-9", "gpu_0/data_0", None, ""),
         ("resnet18_vehicletypenet", "input_1:0", None, ""),
