@@ -88,7 +88,8 @@ _PLAIN = re.compile(
 )
 _CAFFE_INPUT = "data_0"  # as Caffe2's exporter names it
 CAFFE2_INPUT = "gpu_0/data_0"  # of networks that were trained with Caffe2 itself
-_SCALED = re.compile(r"(light_)?(densenet|resnet)")  # names of networks of both that take scaled pixels
+# Names of networks of both that take scaled pixels.
+_SCALED = re.compile(r"(light_)?(densenet|resnet)")
 
 
 def lower_name(stem: str) -> str:
