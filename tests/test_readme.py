@@ -97,7 +97,7 @@ def test_blocks_run_in_order(page: str, place: Path) -> None:
 
 
 @pytest.mark.boards
-@pytest.mark.parametrize("page", BLOCKS)
+@pytest.mark.parametrize("page", few_or_all(BLOCKS, ["README"]))
 def test_blocks_with_a_virtual_board_run_in_order(page: str, place: Path) -> None:
     ran = [b for b in BLOCKS[page] if b.language in RUNNERS and ON_A_BOARD.search(b.text)]
     assert ran

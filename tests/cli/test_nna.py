@@ -61,6 +61,7 @@ def test_boards_without_an_nna_say_nothing_of_it(edgekit: Any, home: Path) -> No
 
 
 @pytest.mark.boards
+@pytest.mark.exhaustive
 def test_a_booted_board_has_the_account_of_what_was_compiled_for_it(
     edgekit: Any, home: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""A board without a clock battery: with its clock in 1970, everything still works."""
+"""A board without a clock battery: with its clock in 1970, everything still works.
+
+`test_clock_in_1970` in tests/deploy/release covers the same on this machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from edgekit.host.errors import TransferError
 from edgekit.host.virtual import RunningBoard, down, up
 from tests.support.tiny_bundles import tiny_bundle
 
-pytestmark = pytest.mark.boards
+pytestmark = [pytest.mark.boards, pytest.mark.exhaustive]
 
 _DAY = 86_400
 _X = np.array([1, 2, 3, -4], np.float32)

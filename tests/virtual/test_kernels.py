@@ -21,6 +21,7 @@ from edgekit.host.simulator.target import target_of
 from edgekit.host.virtual import down, up
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
+from tests.support.places import few_or_all
 from tests.support.product_cases import check_nna, check_products
 
 pytestmark = pytest.mark.boards
@@ -114,8 +115,8 @@ def board(shared_home, request):
 
 
 def on(*names):
-    """Runs a test on these boards."""
-    return pytest.mark.parametrize("board", names, indirect=True)
+    """Runs a test on these boards, by default on the first."""
+    return pytest.mark.parametrize("board", few_or_all(names, names[:1]), indirect=True)
 
 
 def run(board, program: bytes, *options: str) -> dict[str, Any]:
@@ -179,6 +180,7 @@ def edgekit(*words: object) -> None:
 
 
 @on("a57")
+@pytest.mark.exhaustive
 def test_a_spoiled_table_is_mended_by_trials_within_the_budget(board, tmp_path):
     """The table says that a tiny tile in tiny blocks takes nine tenths of the time. Nothing is
     tuned: the board's own calls, and the little time that they earn, show what is better."""

@@ -30,6 +30,7 @@ from edgekit.host.virtual import down, up
 from edgekit.kb.targets.board import load_board
 from tests.cli.test_hearing import _melody, _wav, _words
 from tests.support.c_application import build_program, dense_model
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.boards
 
@@ -150,6 +151,7 @@ def test_applications_of_the_templates_work(device, tmp_path):
         assert len(heard) == 1, heard
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("device", ["a57"], indirect=True)
 def test_templates_that_hear_words_work(device, tmp_path):
     model = compile_model(_words(tmp_path), board=device.profile, task="keyword")
@@ -172,6 +174,7 @@ def test_templates_that_hear_words_work(device, tmp_path):
         assert board.stop_application().state == "stopped"
 
 
+@pytest.mark.parametrize("device", few_or_all(("a57", "rv64v"), ["a57"]), indirect=True)
 def test_an_inference_of_a_c_program_is_repeated_in_float(device, tmp_path):
     model, samples = dense_model(tmp_path)
     options = CompileOptions(samples=samples, shadow=1, field_ranges=True)

@@ -121,6 +121,7 @@ def test_deploy_through_a_cut(board: Device, console: TtyBoard, tiny: TinyBundle
 
 
 @pytest.mark.boards
+@pytest.mark.exhaustive  # tests/cli/test_virtual.py deploys over the console
 def test_virtual_board_over_its_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_HOME", str(home_with_shared_cache(tmp_path / "home")))
     up("a57")
