@@ -50,7 +50,9 @@ typedef struct {
         packing, crowded, tile, spilled, segment, paged, torn, stored, partial, element, start;
 } costs;
 
-enum { NORMAL, TRANSPOSED, LAST, KINDS, AMX = LAST, IN_ORDER = LAST };
+enum { NORMAL, TRANSPOSED, AMX, IN_ORDER };
+/* No core has AMX and a tile of cores in order: their costs are in the same place. */
+enum { KINDS = 3 };
 static const costs costs_of[2][KINDS] = {{EK_F32_COSTS}, {EK_I8_COSTS}};
 
 typedef struct {
@@ -156,7 +158,7 @@ static int is_late(int64_t rows, int64_t nv, int panel) {
 /* Cost per k; for bytes, per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
-    const costs *of = &costs_of[!p.f32][kind];
+    const costs *of = &costs_of[!p.f32][least(kind, KINDS - 1)];
     int64_t depth = p.f32 ? p.k : parts(round_up(p.k, EK_I8_STEP), RULE_GROUP);
     int64_t lines = transposed ? p.n : p.m, across = transposed ? p.m : p.n;
     int64_t height = transposed ? s.nr : is_small_k(s, p) ? RULE_SMALL_K_ROWS : s.mr;

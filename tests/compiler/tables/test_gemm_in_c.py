@@ -83,6 +83,7 @@ def test_the_default_is_the_same_on_every_board(name, library_file):
 
     @settings(_SLOW, max_examples=150 if "EDGEKIT_TEST_ALL" in os.environ else 40)
     @given(_SHAPES, _DTYPES, _THREADS, _PACKED)
+    @example(GemmShape(319, 19, 632), "f32", 1, "b")  # the tile of cores in order
     @example(GemmShape(34, 7, 3), "s8", 1, "a")  # one vector of columns: the cost of grouping it
     def same(shape, dtype, threads, packed):
         found = library.default(dtype, shape.m, shape.n, shape.k, threads, side(packed))
