@@ -28,7 +28,13 @@ from results import record
 
 from edgekit.device.version import VERSION
 from edgekit.host.common.paths import data_folder
-from edgekit.host.compiler.costs.methods.gemm import Method, choices_of, method_of_tile
+from edgekit.host.compiler.costs.methods.gemm import (
+    Method,
+    choices_of,
+    half_method,
+    method_of_tile,
+)
+from edgekit.host.compiler.costs.methods.half_product import half_choices
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.lab.bench.gemm_regret import REGRET_COUNT, REGRET_SEED, unseen_cases
 from edgekit.host.lab.history.measurement import Measurement
@@ -57,7 +63,7 @@ def main() -> None:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--boards", default=_BOARDS)
-    parser.add_argument("--dtype", choices=("f32", "s8", "u8"), default="f32")
+    parser.add_argument("--dtype", choices=("f32", "f16", "s8", "u8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="none")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sample", choices=tuple(_SAMPLES), default="unseen")
@@ -229,6 +235,9 @@ def _cost_of(row: Measurement) -> MeasuredCost:
 def fixed_methods(board: BoardProfile, product: MatrixProduct) -> Iterator[Method]:
     """Every tile with the blocks that the caches hold, B packed or not where there is a choice."""
     dtype, threads, packed = product.dtype, product.threads, product.packed
+    if dtype == "f16":
+        yield from (half_method(*choice) for choice in half_choices(board))
+        return
     for tile in choices_of(board, _FIXED_FOR, dtype, packed, threads):
         made = method_of_tile(board, *tile, _FIXED_FOR, dtype, threads, packed)
         yield made

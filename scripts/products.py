@@ -3,10 +3,10 @@
 
     scripts/products.py [--boards rpi4,rpi5,...] [--count 30] [--most 2000000] [--seconds S]
 
-Runs gemm_regret.py for f32 and s8, on shapes that tables are searched for and on others,
-gemm_libraries.py where other libraries exist, and sparse_gains.py, board after board; then
-results.py. What finished with the same kernels, rule and tables is not repeated, and a run that was
-interrupted resumes.
+Runs gemm_regret.py for f32, s8 and, where the core has it, f16, on shapes that tables are searched
+for and on others, gemm_libraries.py where other libraries exist, and sparse_gains.py, board after
+board; then results.py. What finished with the same kernels, rule and tables is not repeated, and a
+run that was interrupted resumes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from edgekit.host.common.paths import data_folder
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi4,rpi5,rk3566,rpi3,jetson-nano,orangepi-pc,visionfive2,bpi-f3"
+_WITH_HALF = ("rpi5", "rk3566", "bpi-f3")  # that compute in half precision
 _WITH_LIBRARIES = ("rpi4", "rpi5", "rk3566", "rpi3")
 _LIBRARY_PRODUCTS = {"f32": 5_000_000, "s8": 1 << 20}  # at most so many multiply-adds
 _SEEDS = {"set": 91, "unseen": 78}
@@ -62,7 +63,8 @@ def _runs(options: argparse.Namespace) -> Iterator[list[str]]:
     limits = [f"--count={options.count}", f"--most={options.most}"]
     for board in options.boards:
         where = [f"--boards={board}", "--write"]
-        for dtype, (sample, seed) in itertools.product(("f32", "s8"), _SEEDS.items()):
+        dtypes = ("f32", "f16", "s8") if board in _WITH_HALF else ("f32", "s8")
+        for dtype, (sample, seed) in itertools.product(dtypes, _SEEDS.items()):
             kind = [f"--dtype={dtype}", f"--sample={sample}", f"--seed={seed}"]
             yield ["gemm_regret.py", *where, *kind, *limits]
         if board in _WITH_LIBRARIES:

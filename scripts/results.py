@@ -45,7 +45,7 @@ DERIVED = {
     "x86_summary.csv": "x86.csv",
 }
 
-_REGRETS = tuple(itertools.product(("f32", "s8"), ("set", "unseen")))
+_REGRETS = tuple(itertools.product(("f32", "f16", "s8"), ("set", "unseen")))
 _PEERS = (("f32", "openblas"), ("f32", "xnnpack"), ("s8", "xnnpack"))
 _MARK = re.compile(r"(<!-- results: (\S+?\.csv)((?: [^>]*)?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?: ?%)?|–")

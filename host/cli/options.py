@@ -80,8 +80,8 @@ ClusterOption = Annotated[
     ),
 ]
 DataType = Annotated[
-    Literal["f32", "s8", "u8"],
-    typer.Option("--dtype", help="Type of A; B is f32 for f32 and s8 for the others."),
+    Literal["f32", "f16", "s8", "u8"],
+    typer.Option("--dtype", help="Type of A; B is s8 for u8, and like A for the others."),
 ]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Stop after 90s, 10m or 2h.")]
 AllowNoise = Annotated[

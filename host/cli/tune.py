@@ -55,7 +55,7 @@ Remeasure = Annotated[
     ),
 ]
 OfA = Annotated[
-    Literal["f32", "s8", "u8"] | None,
+    Literal["f32", "f16", "s8", "u8"] | None,
     typer.Option(
         "--dtype",
         show_default=False,
@@ -151,6 +151,11 @@ def tune_gemm(
     name = boards[0]
     device = _connect(name, transport)
     target = load_profile(profile) if profile else load_board(profile_of(name))
+    if device and dtype == "f16":
+        raise InputError(
+            f"expected f32, s8 or u8 on {name}, found f16, whose methods are estimated: name the "
+            "profile of its core"
+        )
     unit = "cycles" if device is None else "instructions" if device.emulated else "seconds"
     kind = ProductKind(dtype, threads, packed, unit)
     given = methods_to_remeasure(model, shapes, target, kind) if remeasure else {}

@@ -175,7 +175,7 @@ def _estimate_methods(
         product = Multiplication(p.shape, p.dtype, p.packed, p.threads)
         costs = timer.costs(product, (each.method, default))
         found, usual = (1e3 * target.milliseconds(cost.cycles) for cost in costs)
-        proof = target.proof("float" if p.dtype == "f32" else "int8", p.threads)
+        proof = target.proof("float" if p.dtype in ("f32", "f16") else "int8", p.threads)
         made.append(MethodEstimate(each, found, usual, proof))
     return made
 

@@ -22,7 +22,7 @@ from edgekit.host.simulator.target import SimulatedCore
 from edgekit.host.simulator.timed import RunnerCalls, RunnerCommand
 from edgekit.kb.features import GemmShape, Packed
 
-_DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
+_DTYPES = ("f32", "s8", "u8", "f16")  # ek_gemm_dtype; of A
 _SIDES = {"none": -1, "a": 0, "b": 1}
 _SPLITS = ("m", "n")
 _MOST_METHODS = 100  # per run

@@ -18,7 +18,7 @@ from edgekit.kb.decoding import convert
 
 FOLDER = Path(__file__).parent / "simd"
 LANE_REGISTERS = 32  # vector registers of 64-bit ARM, which multiplies by a lane
-BYTES = {"f32": 4, "s8": 1, "u8": 1}  # per element of A or B
+BYTES = {"f32": 4, "s8": 1, "u8": 1, "f16": 2}  # per element of A or B
 
 TileKind = Literal["normal", "transposed", "amx", "in_order"]
 
@@ -83,12 +83,15 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     f32: tuple[int, ...]
     i8: tuple[int, ...]
+    f16: tuple[int, ...] = ()  # with twice as many lanes; up to 4, of exactly these heights
     i8_vectors: int = 0  # rows up to which byte tiles use vectors, above them AMX; 0: no AMX
     # Copies are faster than float panels read from distant rows.
     copies_f32: bool = False
 
     def of(self, dtype: str) -> tuple[int, ...]:
-        """The heights for products of `dtype` (f32, s8 or u8)."""
+        """The heights for products of `dtype` (f32, f16, s8 or u8)."""
+        if dtype == "f16":
+            return self.f16
         return self.f32 if dtype == "f32" else self.i8
 
     def vector_rows(self, dtype: str) -> int:

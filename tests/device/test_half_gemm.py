@@ -15,10 +15,15 @@ from edgekit.device.runtime.agent import kernels_check
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.find import LIBRARY_VARIABLE
 from edgekit.device.runtime.arrays.gemm import _open_library
+from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
 from edgekit.device.runtime.errors import InputError
+from edgekit.host.compiler.costs.methods.gemm import half_method
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
+from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 from edgekit.host.compiler.toolchain.kernels import half_units, kernel_units
 from edgekit.host.compiler.toolchain.zig import TranslationUnit
 from edgekit.host.deploy.bundle.references import reference_products
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import load_board
 from tests.support.half_cases import check_product
 from tests.support.toolchains import toolchain_for
@@ -59,11 +64,20 @@ def test_products_are_numpys(threads: int) -> None:
     bias = _random(50)
     found, why = gemm(a, b, threads, bias=bias, explain=True)
     check_product(found, a, b, bias)
-    assert (why.rule, why.row, why.method.pack_b) == ("analytic", None, True)
+    assert (why.rule, why.row) == ("analytic", None)
     views = a[::-2, 1::3], b[::-3].T[::-1][:, :100].T
     check_product(gemm(*views, threads), *views)
     for m, k, n in ((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1)):
         check_product(gemm(a[:m, :k], b[:k, :n], threads), a[:m, :k], b[:k, :n])
+
+
+def test_rows_of_the_table_choose_the_method(library: Path, tmp_path: Path) -> None:
+    core, shape = load_board("local").platform, GemmShape(40, 300, 50)
+    row = GemmRow(key_of(shape, 0, Sequences(), "f16"), half_method(12, 8, True), shape, "estimate")
+    file = tmp_path / "core.table"
+    file.write_bytes(table_blob(KnowledgeBase((core,), rows=(row,)), core))
+    how, rule = GemmLibrary(library, file).lookup("f16", 40, 50, 300)
+    assert (how.nr, how.pack_b, rule) == (8, True, "exact")
 
 
 @pytest.mark.usefixtures("halves")

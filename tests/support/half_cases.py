@@ -29,6 +29,7 @@ class HalfProduct:
     a: Array
     b: Array
     bias: Array | None
+    method: tuple[int, bool]  # the tile's columns, and whether B is packed
 
     @property
     def block(self) -> Array:
@@ -40,19 +41,20 @@ class HalfProduct:
         parts = [np.ascontiguousarray(self.a), whole, self.block, self.bias]
         steps = (n, 1) if whole is self.b else (1, k)
         sizes = (-1 if part is None else part.nbytes for part in parts)
-        head = struct.pack("<11q", m, n, k, k, *steps, n + _GAP, *sizes)
+        head = struct.pack("<13q", m, n, k, k, *steps, n + _GAP, *self.method, *sizes)
         return head + b"".join(part.tobytes() for part in parts if part is not None)
 
 
 def half_products(seed: int) -> list[HalfProduct]:
-    """Any shapes; half of them with b in columns, or with a bias."""
+    """Any shapes and methods; half of them with b in columns, or with a bias."""
     rng, found = np.random.default_rng(seed), []
     for number in range(60):
         m, n = (int(size) for size in rng.choice(_SIZES, 2))
         k = int(rng.choice(_DEPTHS))
         a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
         bias = rng.standard_normal(n).astype(np.float16) if number % 2 else None
-        found.append(HalfProduct(a, np.asfortranarray(b) if number % 4 > 1 else b, bias))
+        method = 8 << int(rng.integers(4)), bool(rng.integers(2))
+        found.append(HalfProduct(a, np.asfortranarray(b) if number % 4 > 1 else b, bias, method))
     return found
 
 

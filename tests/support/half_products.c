@@ -5,7 +5,7 @@
 enum { A, B, C, BIAS, PARTS };
 
 typedef struct {
-    int64_t m, n, k, a_row, b_row, b_col, c_row;
+    int64_t m, n, k, a_row, b_row, b_col, c_row, nr, pack_b;
     int64_t bytes[PARTS]; /* -1 for NULL */
 } description;
 
@@ -27,7 +27,8 @@ static char *run_case(const char **from, char *to, ek_pool *pool) {
         .c_row = d.c_row,
         .epilogue = {.bias = parts[BIAS]},
     };
-    ek_gemm_f16_run(&args, pool);
+    const ek_gemm_method how = {.nr = (int32_t)d.nr, .pack_b = (uint8_t)d.pack_b};
+    ek_gemm_f16_run(&args, &how, pool);
     memcpy(to, parts[C], (size_t)d.bytes[C]);
     free_parts(PARTS, parts);
     return to + d.bytes[C];

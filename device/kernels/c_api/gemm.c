@@ -7,7 +7,6 @@
 
 static const char *const rules[] = {"exact",     "relaxed:scale", "relaxed:m",
                                     "relaxed:n", "relaxed:k",     "analytic"};
-enum { HALF = -1 }; /* instead of an ek_gemm_dtype: product/half.h */
 static const struct {
     int32_t a, b, c, dtype;
 } pairs[] = {
@@ -15,7 +14,7 @@ static const struct {
     {EK_S8, EK_S8, EK_S32, EK_GEMM_S8},
     {EK_U8, EK_S8, EK_S32, EK_GEMM_U8},
 #ifdef EK_COMPUTES_HALF
-    {EK_F16, EK_F16, EK_F16, HALF},
+    {EK_F16, EK_F16, EK_F16, EK_GEMM_F16},
 #endif
 };
 #ifdef EK_COMPUTES_HALF
@@ -88,19 +87,6 @@ static int check_half(ek_kernels *k, const ek_matrix *a, const ek_result *c) {
     return EK_DONE;
 }
 
-static int multiply_half(ek_kernels *k, const ek_gemm_args *args, const ek_matrix *a,
-                         const ek_result *c, ek_pool *pool) {
-    const int status = check_half(k, a, c);
-    if (!status)
-        ek_gemm_f16_run(args, pool);
-    return status;
-}
-
-static ek_gemm_method half_method(const ek_matrix *a, const ek_matrix *b) {
-    const ek_gemm_args args = {
-        .m = (long)a->rows, .b_row = (long)b->row_stride, .b_col = (long)b->column_stride};
-    return ek_gemm_f16_method(&args);
-}
 #endif
 
 static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
@@ -126,12 +112,16 @@ static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const
         .c_col = (long)c->column_stride,
         .epilogue = {.bias = bias, .low_f32 = -INFINITY, .high_f32 = INFINITY},
     };
-#ifdef EK_COMPUTES_HALF
-    if (args.dtype == HALF)
-        return multiply_half(k, &args, a, c, pool);
-#endif
     const ek_gemm_method how =
         ek_gemm_lookup(k->products, args.dtype, threads, args.m, args.n, args.k, NULL);
+#ifdef EK_COMPUTES_HALF
+    if (args.dtype == EK_GEMM_F16) {
+        status = check_half(k, a, c);
+        if (!status)
+            ek_gemm_f16_run(&args, &how, pool);
+        return status;
+    }
+#endif
     status = ek_session_reserve(k, ek_gemm_scratch_bytes(&args, &how, threads));
     if (!status)
         ek_gemm_run(&args, &how, k->scratch, pool);
@@ -187,15 +177,6 @@ static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int th
     const long m = (long)a->rows, n = (long)b->columns, depth = (long)a->columns;
     const int dtype = pairs[pair].dtype;
     memset(choice, 0, sizeof *choice);
-#ifdef EK_COMPUTES_HALF
-    if (dtype == HALF) {
-        const ek_gemm_method only = half_method(a, b);
-        put_method(choice, &only);
-        snprintf(choice->rule, sizeof choice->rule, "%s", rules[EK_GEMM_ANALYTIC]);
-        snprintf(choice->reason, sizeof choice->reason, "products of f16 have one method");
-        return EK_DONE;
-    }
-#endif
     const ek_gemm_method how = ek_gemm_lookup(k->products, dtype, threads, m, n, depth, &rule);
     const ek_gemm_method analytic = ek_gemm_default(dtype, threads, m, n, depth);
     int64_t shape[3] = {0};

@@ -8,6 +8,7 @@
  * registers of a float tile in place, 0: no limit; EK_F32_COPIES: whether copied float panels beat
  * strided rows; EK_F32_PACK_ROWS: row tiles from which a B beyond L1 is packed, 0: never;
  * EK_F32_FAR_BYTES: from which a B is packed in strips if A has EK_F32_STRIP_ROWS rows, 0: never;
+ * EK_HALF_TILES, EK_HALF_LANES: of products of f16, one of each if the core has none;
  * EK_F32_LINE_TILE: whether tiles are then one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's
  * is a candidate; EK_F32_COSTS, EK_I8_COSTS: {...}, ... by kind of tile; RULE_*: rule.py.
  */
@@ -247,15 +248,15 @@ static int shares_rows(shape s, product p) {
 }
 
 /* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
-static int64_t depth_in_place(shape s, product p) {
-    int64_t distance = 4 * p.n, apart = least(distance & -distance, RULE_PAGE), row = 4 * s.nr;
+static int64_t depth_in_place(int64_t nr, int64_t n, int64_t size) {
+    int64_t distance = size * n, apart = least(distance & -distance, RULE_PAGE), row = size * nr;
     int64_t lines = apart >= RULE_LINE ? round_up(row, RULE_LINE) : row + RULE_UNALIGNED;
     return EK_L1_BYTES / 2 / most(lines, apart);
 }
 
 /* Whether panels in place share so few sets of L1 that they had to be too short. */
 static int is_crowded(shape s, product p) {
-    return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p);
+    return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s.nr, p.n, 4);
 }
 
 /* Whether B is packed in strips: beyond the last cache, or beyond L2 if panels share sets. */
@@ -319,22 +320,7 @@ static int packs_few_rows(shape s, product p) {
     return p.f32 && !p.a_packed && !p.b_packed && wide && p.m <= EK_F32_PACKED_ROWS;
 }
 
-/* The k of panels if cores in order pack complete rows of B; 0: they pack strips. */
-static int64_t depth_of_rows(product p) {
-    const int64_t half = EK_L1_BYTES / 2 / (8 * EK_VECTOR_LANES);
-    int whole = p.m >= RULE_IN_ORDER_WHOLE && p.k <= half && is_far(p);
-    if (p.k <= 2 * RULE_ROWS_DEPTH || 32 * p.k * p.n > (int64_t)EK_L2_BYTES * 5)
-        return p.k > 2 * RULE_ROWS_DEPTH && whole ? half : 0;
-    return least(half, (int64_t)EK_L2_BYTES * 3 / 8 / (4 * p.n));
-}
-
-/* Columns of a strip: a quarter of L2, or for a `flat` one 3/8 or, beyond few rows, half of L3. */
-static int64_t strip_columns(int64_t kc, int flat, int few) {
-    int64_t bytes = !flat ? EK_L2_BYTES / 4
-                    : few ? (int64_t)EK_L2_BYTES * 3 / 8
-                          : (int64_t)EK_L3_BYTES / 2;
-    return bytes / (4 * kc);
-}
+#include "default_strips.h"
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k, width = is_transposed(s) ? s.mr : s.nr;
@@ -360,7 +346,7 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
                              : flat && few ? RULE_FLAT_DEPTH
                                            : RULE_STRIP_DEPTH);
     if (!packs && !p.b_packed && shares_rows(s, p))
-        depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
+        depth = least(depth, most(depth_in_place(s.nr, p.n, 4), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / (own && !deep ? 16 : 2) / (kc * size), s.mr);
     int64_t most_columns = (p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size);
@@ -379,13 +365,19 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         (int32_t)s.nr, pack_a,      pack_b,      (uint8_t)split_of(s, p, threads)};
 }
 
+#include "default_half.h"
+
 ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
     int a_packed = (dtype & EK_GEMM_A_PACKED) != 0, b_packed = (dtype & EK_GEMM_B_PACKED) != 0;
-    int f32 = (dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED)) == EK_GEMM_F32;
+    const int type = dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED), f32 = type == EK_GEMM_F32;
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
     size_t count = (f32 ? sizeof f32_tiles : sizeof i8_tiles) / sizeof *tiles;
     int64_t rows = most(least(m, RULE_LARGEST), 1), columns = most(least(n, RULE_LARGEST), 1);
     int64_t depth = most(least(k, RULE_LARGEST), 1);
+    threads = (double)rows * (double)columns * (double)depth < EK_GEMM_SHARED ? 1 : threads;
+    const product p = {rows, columns, depth, f32, a_packed, b_packed};
+    if (type == EK_GEMM_F16)
+        return half_default(p, threads);
     ek_gemm_method unblocked = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1 && (f32 || !b_packed)) {
         unblocked.mr = RULE_WIDE * EK_VECTOR_LANES;
@@ -396,7 +388,5 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         unblocked.split = 1;
         return unblocked;
     }
-    threads = (double)rows * (double)columns * (double)depth < EK_GEMM_SHARED ? 1 : threads;
-    const product p = {rows, columns, depth, f32, a_packed, b_packed};
     return blocks(cheapest(tiles, count, p, threads), p, threads);
 }

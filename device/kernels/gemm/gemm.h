@@ -19,6 +19,7 @@ typedef enum {
     EK_GEMM_F32 = 0, /* f32 . f32 -> f32 */
     EK_GEMM_S8 = 1,  /* s8 . s8 -> s32, exact modulo 2^32 */
     EK_GEMM_U8 = 2,  /* u8 . s8 -> s32 */
+    EK_GEMM_F16 = 3, /* f16 . f16 -> f16: only methods; product/half.h computes it */
 } ek_gemm_dtype;
 
 /* Or-ed with the dtype in method look-ups: that operand is already packed. */

@@ -11,7 +11,7 @@
 #pragma STDC FP_CONTRACT OFF
 
 enum { SCALE, M, N, K, FEATURES }; /* numbers of features in a priority */
-enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12, NAME = 64 };
+enum { MOST_ROWS = 1 << 24, KINDS = 12, NAME = 64 };
 static const int64_t LARGEST = (int64_t)1 << 60; /* limit for entries, so that differences cannot
                                                     overflow */
 static const char MAGIC[8] = "EKGEMMT3";
@@ -96,9 +96,9 @@ static int is_valid_row(const header *h, const row *r) {
             return 0;
     const ek_gemm_method *w = &r->how;
     int sizes = w->mc >= 1 && w->kc >= 1 && w->nc >= 1 && w->mr >= 1 && w->nr >= 1;
-    return (uint32_t)r->key.dtype < KINDS && r->key.dtype % 4 < DTYPES && r->key.threads >= 1 &&
-           (sizes || !w->mr) && w->pack_a <= 1 && w->pack_b <= 1 && w->split <= 1 && r->m >= 0 &&
-           r->k >= 0 && r->n >= 0 && isfinite(r->gflops);
+    return (uint32_t)r->key.dtype < KINDS && r->key.threads >= 1 && (sizes || !w->mr) &&
+           w->pack_a <= 1 && w->pack_b <= 1 && w->split <= 1 && r->m >= 0 && r->k >= 0 &&
+           r->n >= 0 && isfinite(r->gflops);
 }
 
 /* The size according to the header; 0 if the header is not valid. */

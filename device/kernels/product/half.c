@@ -1,26 +1,29 @@
 /* Products of f16 matrices for programs: packed.c, the kernel of models, for all rows and columns.
  *
- * Compile-time parameters: PACKED (the name of the kernel), EK_SIMD, MR, NV. */
+ * Compile-time parameters: EK_SIMD; TILES: X(name, nv) ... of these kernels, nv vectors wide. */
 #include "half.h"
 #include "packed.h"
 
-#define WIDTH (NV * EK_VL)
-#define FEW_ROWS (2 * MR) /* of A: with so few, packing B does not pay */
-#define BIAS_ROWS 16      /* at a time */
+#define BIAS_ROWS 16 /* at a time */
 
-void PACKED(const void *args, long begin, long end);
+#define X(name, nv) void name(const void *args, long begin, long end);
+TILES
+#undef X
 
-ek_gemm_method ek_gemm_f16_method(const ek_gemm_args *args) {
-    const int in_place = args->b_col == 1 && (args->m <= FEW_ROWS || args->b_row == WIDTH);
-    const ek_gemm_method how = {
-        .mc = EK_PACKED_ROWS,
-        .kc = EK_HALF_SUMS,
-        .nc = WIDTH,
-        .mr = MR,
-        .nr = WIDTH,
-        .pack_b = !in_place,
-    };
-    return how;
+typedef struct {
+    void (*kernel)(const void *, long, long);
+    int32_t nr;
+} half_tile;
+#define X(name, nv) {name, (nv) * EK_VL},
+static const half_tile tiles[] = {TILES};
+#undef X
+
+/* The tile of a method; the first one if there is none as wide. */
+static const half_tile *tile_of(const ek_gemm_method *how) {
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        if (tiles[i].nr == how->nr)
+            return &tiles[i];
+    return tiles;
 }
 
 static void clear_rows(const ek_gemm_args *g) {
@@ -39,18 +42,19 @@ static void add_bias(const void *args, long begin, long end) {
     }
 }
 
-void ek_gemm_f16_run(const ek_gemm_args *args, ek_pool *pool) {
+void ek_gemm_f16_run(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool *pool) {
+    const half_tile *tile = tile_of(how);
     ek_packed_args g = {
         .m = args->m,
         .k = args->k,
         .n = args->n,
         .bands = (args->m + EK_PACKED_ROWS - 1) / EK_PACKED_ROWS,
-        .panels = (args->n + WIDTH - 1) / WIDTH,
+        .panels = (args->n + tile->nr - 1) / tile->nr,
         .a_row = args->a_row,
         .b_row = args->b_row,
         .b_column = args->b_col,
         .y_row = args->c_row,
-        .in_place = !ek_gemm_f16_method(args).pack_b,
+        .in_place = !how->pack_b && args->b_col == 1,
         .scale = 1,
         .a = args->a,
         .b = args->b,
@@ -59,7 +63,7 @@ void ek_gemm_f16_run(const ek_gemm_args *args, ek_pool *pool) {
     for (int d = 0; d < EK_MATMUL_DIMS; d++)
         g.dim[d] = 1;
     if (args->k)
-        ek_parallel(pool, PACKED, &g, g.bands * g.panels, 1);
+        ek_parallel(pool, tile->kernel, &g, g.bands * g.panels, 1);
     else
         clear_rows(args);
     if (args->epilogue.bias)

@@ -104,25 +104,19 @@ def _compute(
     shape = product.dtype, product.m, product.n, product.k, threads
     with _ALONE:
         library = _open_library(os.getpid())
-        if product.dtype == HALF:
-            return _compute_half(library, product, threads)
+        if product.dtype == HALF and not library.computes_half:
+            raise _bad_types(_PAIRS, "float16", "float16")
         how, rule = library.lookup(*shape)
         if product.m and product.n:
             _run(library, product, how, threads, began)
         return _explanation(library, shape, how, rule) if explain else None
 
 
-def _compute_half(library: GemmLibrary, product: Product, threads: int) -> GemmExplanation:
-    if not library.computes_half:
-        raise _bad_types(_PAIRS, "float16", "float16")
-    how, run = library.prepare_half(product, threads)
-    if product.m and product.n:
-        run()
-    return GemmExplanation("analytic", None, how, "products of float16 have one method")
-
-
 def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int, began: int) -> None:
-    """`began`: when the call did."""
+    """`began`: when the call did. Products of float16 are not sampled."""
+    if product.dtype == HALF:
+        library.prepare_half(product, how, threads)()
+        return
     sampler, p = sampling.due(threads), product
     if sampler is None:
         library.prepare(product, how, threads)()

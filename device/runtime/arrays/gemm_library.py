@@ -18,7 +18,7 @@ from edgekit.device.runtime.shared_library import check_core, open_library
 
 DTYPES = ("f32", "s8", "u8")  # of A; indexes are ek_gemm_dtype. For u8, B is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
-HALF = "f16"  # another type of A, B and C, only for GemmLibrary.prepare_half
+HALF = "f16"  # of A, B and C, the index after these; computed by GemmLibrary.prepare_half
 C_BYTES = 4  # of an element of C: f32 or s32
 SIDES = ("a", "b")
 _PACKED = {None: 0, "a": 4, "b": 8}  # or-ed into the dtype of a lookup
@@ -134,7 +134,7 @@ class Product:
     bias_per_row: bool = False
 
     def _in_c(self) -> _Args:
-        code = -1 if self.dtype == HALF else DTYPES.index(self.dtype)
+        code = _operand_code(self.dtype, None)
         args = _Args(code, int(self.a.packed), int(self.b.packed), 0)
         args.m, args.n, args.k = self.m, self.n, self.k
         for name, operand in (("a", self.a), ("b", self.b), ("c", self.c)):
@@ -231,14 +231,13 @@ class GemmLibrary:
         return self._has_half and self._lib.ek_gemm_f16_missing() is None
 
     def prepare_half(
-        self, product: Product, threads: int = 1
-    ) -> Tuple[GemmMethod, Callable[[], None]]:
-        """Returns the only method of a product of f16, and a function that computes it. Rows of A
-        and C are contiguous. Only if `computes_half`."""
-        args = product._in_c()
-        how = GemmMethod._from_c(self._lib.ek_gemm_f16_method(ctypes.byref(args)))
-        run = self._lib.ek_gemm_f16_run
-        return how, functools.partial(run, ctypes.byref(args), self._pools.address(threads))
+        self, product: Product, how: GemmMethod, threads: int = 1
+    ) -> Callable[[], None]:
+        """Returns a function that computes a product of f16. Rows of A and C are contiguous. Only
+        if `computes_half`."""
+        args, method = product._in_c(), how.in_c()
+        where = (ctypes.byref(args), ctypes.byref(method), self._pools.address(threads))
+        return functools.partial(self._lib.ek_gemm_f16_run, *where)
 
     def timer(
         self,
@@ -341,7 +340,7 @@ class Block:
 
 
 def _operand_code(dtype: str, side: Optional[str]) -> int:
-    return DTYPES.index(dtype) | _PACKED[side]
+    return (*DTYPES, HALF).index(dtype) | _PACKED[side]
 
 
 def _declare_signatures(lib: ctypes.CDLL) -> None:
@@ -370,13 +369,12 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
 
 
 def _declare_half_signatures(lib: ctypes.CDLL) -> None:
-    args = ctypes.POINTER(_Args)
+    operands = ctypes.POINTER(_Args), ctypes.POINTER(MethodInC), ctypes.c_void_p
     _declare(
         lib,
         (
             ("ek_gemm_f16_missing", ctypes.c_char_p, ()),
-            ("ek_gemm_f16_method", MethodInC, (args,)),
-            ("ek_gemm_f16_run", None, (args, ctypes.c_void_p)),
+            ("ek_gemm_f16_run", None, operands),
         ),
     )
 

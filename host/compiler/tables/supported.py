@@ -61,8 +61,7 @@ def _boards_of(platform: str) -> tuple[BoardProfile, ...]:
 
 def why_impossible(row: GemmRow | OperatorRow, board: BoardProfile) -> str:
     """The missing requirement of a row, as expected and found; empty if there is none."""
-    half = board.computes_half and isinstance(row, OperatorRow)
-    types = (*BYTES, "f16") if half else tuple(BYTES)
+    types = [dtype for dtype in BYTES if dtype != "f16" or board.computes_half]
     if row.key.dtype not in types:
         return f"expected {', '.join(types)}, which this core computes, found {row.key.dtype}"
     if row.method is None:
@@ -110,8 +109,9 @@ def _of_product(row: GemmRow, isa: Isa) -> str:
     how = row.method
     assert how is not None
     heights = isa.columns.of(row.key.dtype)
+    lanes = isa.of_half.vl if row.key.dtype == "f16" else isa.vl
     lines, across = (how.nr, how.mr) if how.is_transposed(isa.vl) else (how.mr, how.nr)
-    most = max(heights), len(heights) * isa.vl
+    most = max(heights), len(heights) * lanes
     if how.is_with_vector or (lines <= most[0] and across <= most[1]):
         return ""
     return f"expected a tile of at most {most[0]} x {most[1]}, found {how.mr} x {how.nr}"

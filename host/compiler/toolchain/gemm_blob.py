@@ -10,7 +10,7 @@ import struct
 
 from edgekit.host.compiler.tables.gemm_table import FEATURES, GemmRow, KnowledgeBase
 
-DTYPES = ("f32", "s8", "u8")  # index is ek_gemm_dtype of gemm.h
+DTYPES = ("f32", "s8", "u8", "f16")  # index is ek_gemm_dtype of gemm.h
 _PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to the dtype
 _MAGIC = b"EKGEMMT3"
 _HEADER = struct.Struct("<8s2I4I4BI64s")

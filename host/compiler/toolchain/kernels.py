@@ -124,30 +124,34 @@ def c_api_units(board: BoardProfile) -> list[TranslationUnit]:
 
 
 def half_units(board: BoardProfile) -> list[TranslationUnit]:
-    """The product of f16 matrices, with the tile that models use; none for cores that do not
-    compute in half precision. The rest of the library does not need the feature."""
+    """The product of f16 matrices, with a tile of each width; none for cores that do not compute in
+    half precision. The rest of the library does not need the feature."""
     if not board.computes_half:
         return []
     isa, folder = board.isa.of_half, kernels_folder()
-    packed, tile = "ek_gemm_f16_packed", isa.f32_tiles[0]
     extras = tuple({*board.extras} & {isa.half_feature})
-    macros = (
-        ("EK_SIMD", f'"simd/{isa.simd}.h"'),
-        *(("MR", str(tile.mr)), ("NV", str(tile.nv))),
-    )
+    simd = ("EK_SIMD", f'"simd/{isa.simd}.h"')
+    tiles = [Tile(mr, nv) for nv, mr in enumerate(isa.columns.f16, 1)]
+    names = {tile: f"ek_gemm_f16_{tile.mr}x{tile.nv}" for tile in tiles}
+    listed = " ".join(f"X({name},{tile.nv})" for tile, name in names.items())
     features = (
         ("ek_missing_feature", "ek_gemm_f16_missing"),
         *(("EK_FEATURES", f'"{isa.half_feature}"'), ("EK_VLEN_BITS", str(board.vlen_bits))),
     )
     return [
+        *(_half_tile_unit(name, tile, simd, extras) for tile, name in names.items()),
         TranslationUnit(
-            packed, folder / "product/packed.c", (("NAME", packed), *macros), extras=extras
-        ),
-        TranslationUnit(
-            "half", folder / "product/half.c", (("PACKED", packed), *macros), extras=extras
+            "half", folder / "product/half.c", (simd, ("TILES", listed)), extras=extras
         ),
         TranslationUnit("half_features", folder / "runtime/features.c", features, plain=True),
     ]
+
+
+def _half_tile_unit(
+    name: str, tile: Tile, simd: tuple[str, str], extras: tuple[str, ...]
+) -> TranslationUnit:
+    macros = (("NAME", name), simd, ("MR", str(tile.mr)), ("NV", str(tile.nv)))
+    return TranslationUnit(name, kernels_folder() / "product/packed.c", macros, extras=extras)
 
 
 def sparse_units(board: BoardProfile) -> list[TranslationUnit]:
@@ -218,6 +222,10 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in costs)
 
     costs = board.costs or board.isa.costs
+    of_half = (
+        ("EK_HALF_LANES", str(board.isa.of_half.vl if board.computes_half else 1)),
+        ("EK_HALF_TILES", listed(columns.f16 if board.computes_half else (1,))),
+    )
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
         ("EK_L2_BYTES", str(caches.l2)),
@@ -236,6 +244,7 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_F32_STRIP_ROWS", str(strip_rows(board))),
         ("EK_F32_LINE_TILE", str(int(board.in_order))),
         ("EK_F32_IN_ORDER", str(int(in_order_tile(board, "f32") is not None))),
+        *of_half,
         ("EK_F32_COSTS", costed("f32")),
         ("EK_I8_COSTS", costed("s8")),
         *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),

@@ -33,10 +33,11 @@ class WeightedPart:
 
 def parts_of(product: MatrixProduct, method: Method, vl: int) -> tuple[WeightedPart, ...]:
     """Parts for a method on a core with vectors of `vl` lanes; the whole product alone if it has a
-    vector, runs on several threads, or is hardly larger than its parts."""
+    vector, is of f16, runs on several threads, or is hardly larger than its parts."""
     shape = product.shape
     whole = (WeightedPart(shape, 1.0),)
-    if 1 in (shape.m, shape.n, method.mr, method.nr) or product.threads > 1:
+    has_vector = 1 in (shape.m, shape.n, method.mr, method.nr)
+    if has_vector or product.threads > 1 or product.dtype == "f16":
         return whole
     transposed = method.is_transposed(vl)
     depth = min(shape.k, _DEPTH_BLOCKS * method.kc)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
+from edgekit.host.compiler.costs.methods.gemm import (
+    Method,
+    analytic_method,
+    half_method,
+    method_of_tile,
+)
+from edgekit.host.compiler.costs.methods.half_product import half_choices
 from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile, tile_cost
 from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
@@ -34,6 +40,9 @@ def first_methods(
     """
     p = product
     found = [default_method(board, p)]
+    if p.dtype == "f16":
+        made = (half_method(*choice).cut(p.shape) for choice in half_choices(board))
+        return list(dict.fromkeys((*found, *made)))
     for mr, nr in _candidate_tiles(board, p):
         made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads, p.packed)
         if counted:
@@ -90,9 +99,10 @@ def neighbors(
 ) -> list[Method]:
     """Methods one step from the best: another block size, packing, or axis split among threads.
 
-    None when instructions are `counted`, since a count does not reflect these changes.
+    None when instructions are `counted`, since a count does not reflect these changes, and for
+    f16, whose methods are all among the first.
     """
-    if counted:
+    if counted or product.dtype == "f16":
         return []
     caches, size = caches_of(board), BYTES[product.dtype]
     found = []

@@ -27,6 +27,7 @@ typedef struct {
     void (*pack)(int, int, long, long, const ek_gemm_method *, const void *, long, long, void *);
     size_t (*scratch_bytes)(const ek_gemm_args *, const ek_gemm_method *, int);
     void (*run)(const ek_gemm_args *, const ek_gemm_method *, void *, ek_pool *);
+    void (*run_half)(const ek_gemm_args *, const ek_gemm_method *, ek_pool *); /* NULL: no f16 */
 } functions;
 
 static functions functions_of(const library *lib) {
@@ -35,6 +36,7 @@ static functions functions_of(const library *lib) {
     *(void **)&f.pack = required_symbol(lib, "ek_gemm_pack");
     *(void **)&f.scratch_bytes = required_symbol(lib, "ek_gemm_scratch_bytes");
     *(void **)&f.run = required_symbol(lib, "ek_gemm_run");
+    *(void **)&f.run_half = library_symbol(lib, "ek_gemm_f16_run");
     return f;
 }
 
@@ -51,14 +53,21 @@ ek_gemm_method method_of(const char *text) {
     return how;
 }
 
+static uint16_t half_of(int value) {
+    const int exponent = 31 - __builtin_clz((unsigned)value);
+    return (uint16_t)((exponent + 15) << 10 | (value << (10 - exponent) & 0x3ff));
+}
+
 /* Small integers: no denormals, no overflow. */
 static void *filled(int dtype, long count) {
-    size_t bytes = (size_t)count * (dtype == EK_GEMM_F32 ? sizeof(float) : 1);
-    char *made = block(bytes);
+    const size_t size = dtype == EK_GEMM_F32 ? sizeof(float) : dtype == EK_GEMM_F16 ? 2 : 1;
+    char *made = block((size_t)count * size);
     for (long i = 0; i < count; i++) {
         int value = (int)(i % 13) + 1;
         if (dtype == EK_GEMM_F32)
             ((float *)made)[i] = (float)value;
+        else if (dtype == EK_GEMM_F16)
+            ((uint16_t *)made)[i] = half_of(value);
         else
             made[i] = (char)value;
     }
@@ -67,6 +76,17 @@ static void *filled(int dtype, long count) {
 
 static long warm_ups_of(const ek_gemm_args *args) {
     return (double)args->m * (double)args->n * (double)args->k < LARGE ? 2 : 1;
+}
+
+static void time_half(const functions *f, const ek_gemm_args *args, const ek_gemm_method *how,
+                      ek_pool *pool, long warm_ups) {
+    mark(MARK_WARM_BEGIN);
+    for (long i = 0; i < warm_ups; i++)
+        f->run_half(args, how, pool);
+    mark(MARK_WARM_END);
+    mark(MARK_BEGIN);
+    f->run_half(args, how, pool);
+    mark(MARK_END);
 }
 
 static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_method *how, int side,
@@ -124,6 +144,8 @@ int time_products(int argc, char **argv) {
     args.k = number_at(argv[5], NULL);
     int side = (int)number_at(argv[6], NULL), threads = (int)number_at(argv[7], NULL);
     make_matrices(&args);
+    if (args.dtype == EK_GEMM_F16 && (side >= 0 || !f.run_half))
+        fail("expected a library with f16, and no operand packed ahead, found", argv[1]);
     args.epilogue.low_f32 = -INFINITY, args.epilogue.high_f32 = INFINITY;
     ek_pool *pool = pool_of(lib, threads);
     long warm_ups = -1; /* by the size of the product */
@@ -137,7 +159,10 @@ int time_products(int argc, char **argv) {
         else {
             ek_gemm_method how = method_of(argv[i]);
             long runs = warm_ups < 0 ? warm_ups_of(&args) : warm_ups;
-            time_method(&f, args, &how, side, threads, pool, runs);
+            if (args.dtype == EK_GEMM_F16)
+                time_half(&f, &args, &how, pool, runs);
+            else
+                time_method(&f, args, &how, side, threads, pool, runs);
         }
     }
     return 0;

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edgekit.device.runtime.kernel_facts import HALF_SUMS, PACKED_ROWS
+from edgekit.host.compiler.costs.methods.gemm_blocks import equal_parts, max_kc
+from edgekit.host.compiler.costs.methods.half_product import cheapest_half
 from edgekit.host.compiler.costs.methods.rule import (
-    FEW_PANELS,
     FEW_TILES,
     FLAT_DEPTH,
     FLAT_ROWS,
@@ -19,7 +21,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     LARGEST,
     LEAST_DEPTH,
     LINE,
-    LONG_VECTORS,
     MANY_PASSES,
     PACK_ROWS,
     PAGE,
@@ -46,8 +47,9 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     strip_rows,
     tile_cost,
 )
+from edgekit.host.errors import InputError
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
+from edgekit.kb.targets.board import BoardProfile, caches_of
 from edgekit.kb.targets.isa import BYTES
 
 Split = Literal["m", "n"]
@@ -173,9 +175,18 @@ def analytic_method(
        packed in advance and AMX, dividing rows was faster. They divide the other axis if that
        leaves the busiest thread less than 3/4 of the work. Blocks are not reduced for threads, and
        nc is as for f32, since each block has two barriers.
+
+    Products of f16 have another rule: `cheapest_half`. InputError if the core does not compute
+    them, or if an operand of theirs is `packed`.
     """
     m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
     whole, wide = GemmShape(m, k, n), WIDE * board.isa.vl
+    if dtype == "f16":
+        if packed != "none":
+            raise InputError(
+                f"f16: expected no operand packed in advance, found {packed}; leave out --packed"
+            )
+        return half_method(*cheapest_half(board, whole, threads_of(whole, threads)))
     if n == 1 and (dtype == "f32" or packed != "b"):
         return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
@@ -183,6 +194,11 @@ def analytic_method(
     threads = threads_of(whole, threads)
     best = _tile_of_least_cost(board, whole, dtype, threads, packed)
     return method_of_tile(board, *best, whole, dtype, threads, packed)
+
+
+def half_method(mr: int, nr: int, packs: bool) -> Method:
+    """The method of a product of f16 with a tile; its blocks are fixed."""
+    return Method(PACKED_ROWS, HALF_SUMS, nr, pack_a=False, pack_b=packs, mr=mr, nr=nr)
 
 
 def threads_of(shape: GemmShape, threads: int) -> int:
@@ -258,7 +274,7 @@ def method_of_tile(
     """Points 4 to 6 of the analytic rule, for a tile and a nonempty product."""
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
-    depth = _max_kc(caches, board, mr, nr, (m, n), size)
+    depth = max_kc(caches, board, mr, nr, (m, n), size)
     if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
         streamed = parts(m, mr) <= FEW_TILES and k * n * size > caches.l2
         copied = copies_panels(board, (mr, nr), shape, dtype, packed)
@@ -281,23 +297,23 @@ def method_of_tile(
         depth = min(depth, FLAT_DEPTH if flat and m <= FLAT_ROWS else STRIP_DEPTH)
     if not pack_b and packed != "b" and shares_rows(board, mr, nr, shape):
         depth = min(depth, max(depth_in_place(board, nr, n), LEAST_DEPTH))
-    kc = _equal_parts(k, depth, K_STEP)
-    mc = _equal_parts(m, caches.l2 // (16 if own and not deep else 2) // (kc * size), mr)
+    kc = equal_parts(k, depth, K_STEP)
+    mc = equal_parts(m, caches.l2 // (16 if own and not deep else 2) // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
-    nc = _equal_parts(n, room // 2 // (kc * size), nr)
+    nc = equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
-        nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
+        nc = equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     if crowded:
-        nc = _equal_parts(n, round_up(PAGE // 2 // size, nr), nr)
+        nc = equal_parts(n, round_up(PAGE // 2 // size, nr), nr)
     elif strips or (own and not deep):
         bytes_at_once = caches.l2 // 4
         if flat:
             bytes_at_once = caches.l2 * 3 // 8 if m <= FLAT_ROWS else caches.l3 // 2
-        nc = _equal_parts(n, max(bytes_at_once // (kc * size), STRIP_COLUMNS), nr)
+        nc = equal_parts(n, max(bytes_at_once // (kc * size), STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
-        nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
+        nc = equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
     pack_a = not pack_b and threads == 1 and _packs_few_rows(board, nr, shape, dtype, packed)
     return Method(mc, kc, nc, pack_a=pack_a, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
@@ -375,26 +391,3 @@ def _packs_strips(
     """True if a B of bytes that is packed on the way is processed in cached strips of columns."""
     large = shape.k * shape.n > caches_of(board).l2 // 4
     return board.isa.columns.vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
-
-
-def _max_kc(
-    caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
-) -> int:
-    """The maximum kc.
-
-    A vector panel shared by many others should stay in L1, otherwise half of L2 suffices. That also
-    holds for long vectors: each vector of a panel feeds several products, so L2 keeps up, and every
-    extra block of k loads and stores C again.
-    """
-    transposed = nr % board.isa.vl != 0
-    sharing = parts(extents[1], nr) if transposed else parts(extents[0], mr)
-    if sharing <= FEW_PANELS or board.isa.vl >= LONG_VECTORS:
-        return caches.l2 // 2 // ((mr if transposed else nr) * size)
-    return caches.l1 * 7 // 8 // ((mr + nr) * size)
-
-
-def _equal_parts(extent: int, limit: int, step: int) -> int:
-    """The extent divided into as few equal parts as the limit allows."""
-    most = max(limit // step * step, step)
-    count = parts(extent, most)
-    return extent if count == 1 else round_up(parts(extent, count), step)

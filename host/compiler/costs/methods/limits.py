@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.gemm import Method, half_method
 from edgekit.host.compiler.costs.methods.rule import K_STEP, LARGEST
 from edgekit.host.compiler.costs.methods.tile_cost import in_order_tile
 from edgekit.kb.features import GemmShape
@@ -18,6 +18,8 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
     A block or tile that covered the entire product was no limit there. On larger products it grows
     to what caches and registers hold (or stays, if larger) instead of the measured product's size.
     """
+    if dtype == "f16":
+        return half_method(method.mr, method.nr, method.pack_b)
     mr, nr = _whole_tile(method, shape, board, dtype)
     kc, mc, nc = _cache_blocks(caches_of(board), mr, nr, dtype)
     return replace(

@@ -225,13 +225,13 @@ def is_crowded(board: BoardProfile, nr: int, shape: GemmShape) -> bool:
     return pays and min(shape.k, LEAST_DEPTH) > depth_in_place(board, nr, shape.n)
 
 
-def depth_in_place(board: BoardProfile, nr: int, n: int) -> int:
+def depth_in_place(board: BoardProfile, nr: int, n: int, dtype: str = "f32") -> int:
     """The k up to which a panel of floats in place fills half of the lines of L1 that it can use.
 
     Rows that are a multiple of a power of two of bytes apart share cache sets. Other rows begin
     anywhere in a line, so that they occupy part of another one.
     """
-    distance, row = n * BYTES["f32"], nr * BYTES["f32"]
+    distance, row = n * BYTES[dtype], nr * BYTES[dtype]
     apart = min(distance & -distance, PAGE)
     lines = round_up(row, LINE) if apart >= LINE else row + UNALIGNED
     return board.l1d_bytes // 2 // max(lines, apart)
