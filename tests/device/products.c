@@ -174,6 +174,13 @@ static int multiply(ek_kernels *k, ek_spmv_matrix *sparse, ek_outlier_matrix *we
     for (int i = 0; i < N; i++)
         if (apart[2 * i] != c[i])
             return 1;
+    static float columns[N * M];
+    const ek_result by_columns = {columns, M, N, 1, M, EK_F32};
+    if (ek_gemm(k, &left, &right, scale, &by_columns, 1))
+        return 1;
+    for (int i = 0; i < M * N; i++)
+        if (columns[i % N * M + i / N] != c[i] + scale[i % N])
+            return 1;
     for (int i = 0; i < M * N; i++)
         c[i] = (float)c8[i];
     print_floats("gemm_s8", c, M, N);

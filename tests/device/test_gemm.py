@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,16 @@ def test_out_takes_the_result(layout):
         around = out.base.copy()
         around[1:10, 3:16] = 0
         assert not around.any()
+
+
+def test_a_result_by_columns_is_looked_up_as_the_transposed_product():
+    rng = np.random.default_rng(2)
+    a, b = matrix(rng, (9, 20), "float32", "rows"), matrix(rng, (20, 13), "float32", "rows")
+    bias, out = np.arange(13, dtype=np.float32), np.zeros((13, 9), np.float32).T
+    _, why = gemm(a, b, out=out, bias=bias, explain=True)
+    _, other = gemm(b.T, a.T, explain=True)
+    assert why == replace(other, reason=f"{other.reason}; out has columns: the transposed product")
+    check(out, expected(a, b) + bias, 20)
 
 
 def test_out_may_be_empty():

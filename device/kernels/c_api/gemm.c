@@ -89,6 +89,20 @@ static int check_half(ek_kernels *k, const ek_matrix *a, const ek_result *c) {
 
 #endif
 
+/* Turns a product whose C has columns into the transposed one, whose C has rows, for which the
+ * table then answers as well; not of types that differ. */
+static void turn(ek_gemm_args *args) {
+    const ek_gemm_args g = *args;
+    const int is_same = g.dtype == EK_GEMM_F32 || g.dtype == EK_GEMM_S8;
+    if (g.c_row != 1 || g.c_col == 1 || g.m < 2 || g.n < 2 || !is_same)
+        return;
+    args->m = g.n, args->n = g.m;
+    args->a = g.b, args->a_row = g.b_col, args->a_col = g.b_row;
+    args->b = g.a, args->b_row = g.a_col, args->b_col = g.a_row;
+    args->c_row = g.c_col, args->c_col = 1;
+    args->epilogue.per_row = !g.epilogue.per_row;
+}
+
 static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
                     const ek_result *c, int threads) {
     ek_pool *pool;
@@ -112,6 +126,7 @@ static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const
         .c_col = (long)c->column_stride,
         .epilogue = {.bias = bias, .low_f32 = -INFINITY, .high_f32 = INFINITY},
     };
+    turn(&args);
     const ek_gemm_method how =
         ek_gemm_lookup(k->products, args.dtype, threads, args.m, args.n, args.k, NULL);
 #ifdef EK_COMPUTES_HALF

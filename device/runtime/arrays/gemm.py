@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays import buffers, calls, sampling
@@ -101,6 +101,7 @@ class _Result(NamedTuple):
 def _compute(
     product: Product, threads: int, explain: bool, began: int
 ) -> Optional[GemmExplanation]:
+    product, turned = _by_rows(product)
     shape = product.dtype, product.m, product.n, product.k, threads
     with _ALONE:
         library = _open_library(os.getpid())
@@ -109,7 +110,17 @@ def _compute(
         how, rule = library.lookup(*shape)
         if product.m and product.n:
             _run(library, product, how, threads, began)
-        return _explanation(library, shape, how, rule) if explain else None
+        return _explanation(library, shape, how, rule, turned) if explain else None
+
+
+def _by_rows(product: Product) -> Tuple[Product, bool]:
+    """The product whose C has rows: for one with columns the transposed one, b' . a', for which the
+    table then answers as well; and whether it is that. Not of types that differ."""
+    p, columns = product, product.c.row == 1 and product.c.col != 1
+    if not columns or p.m < 2 or p.n < 2 or p.dtype not in ("f32", "s8"):
+        return p, False
+    a, b, c = (Operand(each.address, each.col, each.row) for each in (p.b, p.a, p.c))
+    return Product(p.dtype, p.n, p.m, p.k, a, b, c, p.bias, not p.bias_per_row), True
 
 
 def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int, began: int) -> None:
@@ -138,7 +149,19 @@ def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int, 
     sampling.record(sampler, sampling.TimedCall(call, ns, whole, found, added))
 
 
-def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> GemmExplanation:
+def _explanation(
+    library: GemmLibrary, shape: Any, how: GemmMethod, rule: str, turned: bool
+) -> GemmExplanation:
+    """`turned`: of the transposed product, as its reason then says."""
+    found = _explanation_by_rows(library, shape, how, rule)
+    if not turned:
+        return found
+    return replace(found, reason=f"{found.reason}; out has columns: the transposed product")
+
+
+def _explanation_by_rows(
+    library: GemmLibrary, shape: Any, how: GemmMethod, rule: str
+) -> GemmExplanation:
     row = library.row_shape(*shape)
     if row is None:
         return GemmExplanation("analytic", None, how, "no row shares the scale, m, n or k")
