@@ -108,6 +108,19 @@ def test_products_by_weights_of_few_bits_are_numpys(board, most, virtual_board, 
     check_graph(graph, dict(zip(graph.outputs, (y[0] for y in made), strict=True)), inputs)
 
 
+def test_a_row_by_weights_that_threads_read_in_turn_is_numpys(virtual_board, tmp_path):
+    rng, (n, k), board = np.random.default_rng(6), (1037, 2048), load_board("rk3566")
+    weights = constant(rng.integers(-2, 2, (n, k)), DType.I8)
+    scales = constant(rng.uniform(0.5, 1, (k // 256, n)).astype(np.float16) / 4)
+    graph = graph_of([Case(ops.OutlierFullyConnected(0.95), (tensor((1, k)), weights, scales))])
+    folder = build_graph(graph, board, tmp_path / "release", threads=4)
+    assert b"in_turn" in (folder / "model.so").read_bytes()
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    (y,) = virtual_board("a76").run(folder, cases, tmp_path, 4)
+    check_graph(graph, {graph.outputs[0]: y[0]}, inputs)
+
+
 @pytest.mark.parametrize("least", [-2, -1])
 def test_rows_that_look_sums_up_are_numpys(least, virtual_board, tmp_path):
     """Also where an embedding reads the rows of their weights."""

@@ -3,12 +3,17 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 2, 3, 4 or 8, or STREAM_TABLES +
  * 2), GROUPS (depth of a group in the packed weights, for 4 bits at most 128, for 3 256, for 2
- * 512), SCALES (a type of scales of stream.h), and optionally I8_PREFETCH_DISTANCE. */
+ * 512), SCALES (a type of scales of stream.h), and optionally I8_PREFETCH_DISTANCE and IN_TURN
+ * (bytes of panels that threads read one at a time: in_turn.h). */
 #include "grouped_row.h"
 #define MR 1
 #include "../gemm/i8_tile.h"
 
 #include "stream.h"
+#ifdef IN_TURN
+#include "in_turn.h"
+#define AHEAD 0
+#endif
 
 #define HALF (GROUPS / 2)
 #define QUARTER (GROUPS / 4)
@@ -238,16 +243,20 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
     }
 }
 
-void NAME(const void *args, long begin, long end) {
-    const row_args *a = args;
+/* `reads`: one thread at a time before they are multiplied. */
+EK_INLINE void multiply_panels(const row_args *a, const place *places, long begin, long end,
+                               const int reads) {
     const long vectors = stream_vectors(a->n, BITS);
-    place places[PLACES];
-    for (long o = 0; o < ek_min(*a->count, PLACES); o++)
-        places[o] = place_of(a, o);
     const uint8_t *const weights = a->weights;
-    const long own = ek_min(end * NV, vectors); /* vectors until the end of this thread's panels */
+    const long own = ek_min(end * NV, vectors); /* vectors until the end of these panels */
     const uint8_t *const behind =
         weights + own / NV * a->groups * BLOCK(NV) + (own % NV ? a->groups * BLOCK(own % NV) : 0);
+#ifdef IN_TURN
+    if (reads)
+        read_in_turn(weights + begin * a->groups * BLOCK(NV), behind);
+#else
+    (void)reads;
+#endif
     for (long panel = begin; panel < end; panel++) {
         const uint8_t *w = weights + panel * a->groups * BLOCK(NV);
         const long column = panel * NV * EK_VL, left = vectors - panel * NV;
@@ -262,4 +271,19 @@ void NAME(const void *args, long begin, long end) {
         else
             multiply_panel(UNIT, a, places, w, behind, column);
     }
+}
+
+void NAME(const void *args, long begin, long end) {
+    const row_args *a = args;
+    place places[PLACES];
+    for (long o = 0; o < ek_min(*a->count, PLACES); o++)
+        places[o] = place_of(a, o);
+#ifdef IN_TURN
+    const int reads = begin > 0 || end * NV < stream_vectors(a->n, BITS); /* not if it is alone */
+    const long most = reads ? ek_max(IN_TURN / (a->groups * (long)BLOCK(NV)), 1) : end;
+    for (long at = begin; at < end; at += most)
+        multiply_panels(a, places, at, ek_min(at + most, end), reads);
+#else
+    multiply_panels(a, places, begin, end, 0);
+#endif
 }
