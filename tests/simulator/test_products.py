@@ -81,7 +81,7 @@ def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
     "board",
     [
         pytest.param("a57", marks=emulated),  # virtual boards run this library, too
-        pytest.param("a7", marks=[*emulated, pytest.mark.exhaustive]),
+        *(pytest.param(core, marks=[*emulated, pytest.mark.exhaustive]) for core in ("a72", "a7")),
     ],
 )
 def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):

@@ -63,7 +63,7 @@ def _emulated(test):
             pytest.param(*each, marks=pytest.mark.exhaustive)
             for each in (
                 *(("int8", "a7"), ("float32", "bpi-f3")),
-                *(("int8", "a57"), ("float32", "a7"), ("int8", "bpi-f3")),
+                *(("int8", "a72"), ("float32", "a7"), ("int8", "bpi-f3")),
             )
         ),
     ],
