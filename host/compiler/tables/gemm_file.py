@@ -2,17 +2,18 @@
 
 Rows are grouped: values shared by a group are written once, in the order of `group_columns`. A row
 is one line with the values named by `columns`, without trailing defaults. Keys are not stored,
-since they follow from the product.
+since they follow from the product, and methods of several rows are listed once.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,117 +22,30 @@ from edgekit.host.compiler.costs.methods.bands import BANDS
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.operators import Family, OperatorMethod
 from edgekit.host.compiler.costs.methods.rule import LARGEST
+from edgekit.host.compiler.tables.gemm_columns import (
+    SCHEMA,
+    GroupColumns,
+    MethodColumns,
+    OperatorColumns,
+    OperatorGroupColumns,
+    OperatorMethodColumns,
+    RowColumns,
+    SequenceColumns,
+    TableFile,
+    field_names,
+)
 from edgekit.host.compiler.tables.gemm_table import Feature, GemmRow, KnowledgeBase, OperatorRow
 from edgekit.host.compiler.tables.supported import drop_unsupported_rows, format_row
 from edgekit.kb.decoding import decode_json
-from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile
 
-SCHEMA = "edgekit.kb.gemm/1"
-_RADIUS = 100  # default for rows of operators, which is not written
 _T = TypeVar("_T")
 
 
 class KnowledgeBaseError(ValueError):
     """A table cannot be read; the message is one line with file, expected and found."""
-
-
-class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
-    m: list[int]
-    k: list[int]
-    n: list[int]
-    scale: list[int]
-    tie: Literal["low", "high"]
-
-
-class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A block of 0 is unlimited."""
-
-    mc: int
-    kc: int
-    nc: int
-    packs: Literal["", "a", "b", "ab"]
-    mr: int
-    nr: int
-    split: Literal["m", "n"] = "m"
-
-
-class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """An empty `platform` is the first of the file's platforms."""
-
-    dtype: str
-    threads: int
-    packed: Packed
-    source: str
-    cpu: str = ""
-    platform: str = ""
-
-
-class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A `method` of 0 is the analytic one, a `radius` of 0 means that the method is valid for its
-    entire key, and other zeros are unknown values; `relaxes` is 0 or 1."""
-
-    m: int
-    k: int
-    n: int
-    method: _Method | Literal[0] = 0
-    history_rows: int = 0
-    gflops: float = 0.0
-    ratio: float = 1.0
-    radius: int = 0
-    relaxes: Literal[0, 1] = 1
-
-
-class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """0 for attributes that a family does not have."""
-
-    mr: int
-    nr: int
-    split: Literal["m", "n"] = "m"
-    family: Family | None = None  # default: depthwise for depthwise forms, else in_place
-    kc: int = 0
-    members: int = 1
-    band: int | None = None
-
-
-class _OperatorGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """As `_Group`."""
-
-    dtype: str
-    threads: int
-    source: str
-    platform: str = ""
-
-
-class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """For 0, see `_Row`."""
-
-    form: str
-    m: int
-    k: int
-    n: int
-    method: _OperatorMethod | Literal[0] = 0
-    ratio: float = 1.0
-    radius: int = _RADIUS
-
-
-def _field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    return tuple(field.name for field in msgspec.structs.fields(kind))
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    platforms: list[str]
-    sequences: _Sequences
-    priority: list[Literal["scale", "m", "n", "k"]]
-    groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]]
-    group_columns: tuple[str, ...] = _field_names(_Group)
-    columns: tuple[str, ...] = _field_names(_Row)
-    operator_groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]] = []
-    operator_group_columns: tuple[str, ...] = _field_names(_OperatorGroup)
-    operator_columns: tuple[str, ...] = _field_names(_Operator)
-    operator_sequences: _Sequences | None = None  # None: the same
-    schema: str = SCHEMA
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
@@ -174,7 +88,7 @@ def load_table(path: Path) -> KnowledgeBase:
                 f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; remove it, or "
                 "build it again: edgekit lab kb build"
             )
-        return _build_table(decode_json(data, _File))
+        return _build_table(decode_json(data, TableFile))
     except KnowledgeBaseError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -184,9 +98,10 @@ def load_table(path: Path) -> KnowledgeBase:
         ) from None
 
 
-def _build_table(file: _File) -> KnowledgeBase:
+def _build_table(file: TableFile) -> KnowledgeBase:
     for name, kind in _COLUMNS.items():
-        if getattr(file, name) != _field_names(kind):
+        found = getattr(file, name)
+        if found != field_names(kind)[: len(found)]:  # older files lack the last ones
             raise ValueError(f"{name} {', '.join(getattr(file, name))}")
     sequences = _parse_sequences(file.sequences)
     given = file.operator_sequences
@@ -204,7 +119,7 @@ def _build_table(file: _File) -> KnowledgeBase:
     return replace(table, operator_sequences=of_operators).with_rows(rows)
 
 
-def _parse_sequences(given: _Sequences) -> Sequences:
+def _parse_sequences(given: SequenceColumns) -> Sequences:
     return Sequences(tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie)
 
 
@@ -223,18 +138,32 @@ def _read_rows(
     return rows, skipped
 
 
-def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> GemmRow:
-    group = decode_json(head, _Group)
-    raw = decode_json(text, _Row)
-    _check_limits(raw.radius, group.threads)
+def _parse_row(
+    head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: TableFile
+) -> GemmRow:
+    group = decode_json(head, GroupColumns)
+    raw = decode_json(text, RowColumns)
+    radius = group.radius if raw.radius is None else raw.radius
+    relaxes = group.relaxes if raw.relaxes is None else raw.relaxes
+    _check_limits(radius, group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     of = group.dtype, group.threads, group.packed
     key = key_of(shape, _platform_index(group.platform, file), sequences, *of)
-    known = raw.ratio or None, raw.gflops or None, bool(raw.relaxes), group.cpu, raw.radius or None
-    return GemmRow(key, _parse_method(raw.method), shape, group.source, raw.history_rows, *known)
+    known = raw.ratio or None, raw.gflops or None, bool(relaxes), group.cpu, radius or None
+    method = _parse_method(_listed(raw.method, file.methods))
+    return GemmRow(key, method, shape, group.source, raw.history_rows, *known)
 
 
-def _platform_index(name: str, file: _File) -> int:
+def _listed(method: _T | int, methods: list[_T]) -> _T | None:
+    """A method, which may be the number of one in a list; None for 0."""
+    if not isinstance(method, int):
+        return method
+    if not 0 <= method <= len(methods):
+        raise ValueError(f"expected a method of 0 to {len(methods)}, found {method}")
+    return methods[method - 1] if method else None
+
+
+def _platform_index(name: str, file: TableFile) -> int:
     """Raises ValueError for a platform that the file does not list."""
     if name and name not in file.platforms:
         raise ValueError(f"expected a platform of {', '.join(file.platforms)}, found {name}")
@@ -249,23 +178,24 @@ def _check_limits(radius: int, threads: int) -> None:
 
 
 def _parse_operator(
-    head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
+    head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: TableFile
 ) -> OperatorRow:
-    group = decode_json(head, _OperatorGroup)
-    raw = decode_json(text, _Operator)
+    group = decode_json(head, OperatorGroupColumns)
+    raw = decode_json(text, OperatorColumns)
     _check_limits(raw.radius, group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     where = _platform_index(group.platform, file), sequences
     key = key_of(shape, *where, group.dtype, group.threads, "b", raw.form)
-    method = _operator_method(raw, group.dtype)
+    method = _operator_method(_listed(raw.method, file.operator_methods), raw.form, group.dtype)
     return OperatorRow(key, method, shape, group.source, raw.ratio or None, raw.radius or None)
 
 
-def _operator_method(raw: _Operator, dtype: str) -> OperatorMethod | None:
-    how = raw.method
-    if not isinstance(how, _OperatorMethod):
+def _operator_method(
+    how: OperatorMethodColumns | None, form: str, dtype: str
+) -> OperatorMethod | None:
+    if how is None:
         return None
-    family = how.family or _usual_family(raw.form)
+    family = how.family or _usual_family(form)
     if min(how.mr, how.nr, how.kc, how.members - 1) < 0 or how.band not in (None, *BANDS):
         bands = ", ".join(map(str, BANDS))
         raise ValueError(
@@ -280,8 +210,8 @@ def _usual_family(form: str) -> Family:
     return "depthwise" if form.startswith("depthwise") else "in_place"
 
 
-def _parse_method(how: _Method | Literal[0]) -> Method | None:
-    if not isinstance(how, _Method):
+def _parse_method(how: MethodColumns | None) -> Method | None:
+    if how is None:
         return None
     packs = "a" in how.packs, "b" in how.packs
     mc, kc, nc = (block or LARGEST for block in (how.mc, how.kc, how.nc))
@@ -301,15 +231,25 @@ def table_text(table: KnowledgeBase) -> str:
     }
     rows = sorted(table.rows, key=lambda r: r.key)
     head |= _column_names("group_columns", "columns")
+    methods = _shared([_encode_method(row.method) for row in rows if row.method])
+    usual = _usual_tails(rows, table)
     lists = {
-        "groups": _format_groups((_format_group(row, table), _format_line(row)) for row in rows)
+        "groups": _format_groups(
+            (_format_group(row, table, usual), _format_line(row, table, usual, methods))
+            for row in rows
+        )
     }
+    if methods:
+        head["methods"] = [msgspec.Raw(text.encode()) for text in methods]
     if table.operator_sequences:
         head["operator_sequences"] = asdict(table.operator_sequences)
     if table.operators:
         head |= _column_names("operator_group_columns", "operator_columns")
         made = sorted(table.operators, key=lambda r: r.key)
-        lines = ((_operator_group(row, table), _operator_line(row)) for row in made)
+        found = _shared([_encode_operator(row) for row in made if row.method])
+        if found:
+            head["operator_methods"] = [msgspec.Raw(text.encode()) for text in found]
+        lines = ((_operator_group(row, table), _operator_line(row, found)) for row in made)
         lists["operator_groups"] = _format_groups(lines)
     parts = [f'"{name}": {_encode_json(value)}' for name, value in head.items()]
     return (
@@ -318,15 +258,15 @@ def table_text(table: KnowledgeBase) -> str:
 
 
 _COLUMNS: dict[str, type[msgspec.Struct]] = {
-    "group_columns": _Group,
-    "columns": _Row,
-    "operator_group_columns": _OperatorGroup,
-    "operator_columns": _Operator,
+    "group_columns": GroupColumns,
+    "columns": RowColumns,
+    "operator_group_columns": OperatorGroupColumns,
+    "operator_columns": OperatorColumns,
 }
 
 
 def _column_names(*names: str) -> dict[str, tuple[str, ...]]:
-    return {name: _field_names(_COLUMNS[name]) for name in names}
+    return {name: field_names(_COLUMNS[name]) for name in names}
 
 
 def _format_groups(lines: Iterable[tuple[str, str]]) -> str:
@@ -338,49 +278,89 @@ def _format_groups(lines: Iterable[tuple[str, str]]) -> str:
     return "[" + ",\n".join(texts) + "]"
 
 
-def _format_group(row: GemmRow, table: KnowledgeBase) -> str:
+_Tail = tuple[int, int]  # radius and relaxes
+
+
+def _tail_of(row: GemmRow) -> _Tail:
+    return row.radius or 0, int(row.relaxes)
+
+
+def _group_of(row: GemmRow, table: KnowledgeBase) -> tuple[Any, ...]:
     key = row.key
-    values = [
-        key.dtype,
-        key.threads,
-        key.packed,
-        row.source,
-        row.cpu,
-        _platform_name(key.platform, table),
-    ]
-    return _encode_json(_drop_defaults(values, _Group))
+    platform = _platform_name(key.platform, table)
+    return key.dtype, key.threads, key.packed, row.source, row.cpu, platform
+
+
+def _usual_tails(rows: Iterable[GemmRow], table: KnowledgeBase) -> dict[tuple[Any, ...], _Tail]:
+    """The most frequent one of each group, the lowest of several."""
+    found: dict[tuple[Any, ...], Counter[_Tail]] = defaultdict(Counter)
+    for row in rows:
+        found[_group_of(row, table)][_tail_of(row)] += 1
+    return {group: min(tails, key=lambda t: (-tails[t], t)) for group, tails in found.items()}
+
+
+def _shared(methods: Sequence[str]) -> dict[str, int]:
+    """The methods that occur several times, the most frequent first, and their numbers from 1."""
+    counts = Counter(methods)
+    several = sorted((m for m, n in counts.items() if n > 1), key=lambda m: (-counts[m], m))
+    return {method: number for number, method in enumerate(several, 1)}
+
+
+def _format_group(
+    row: GemmRow, table: KnowledgeBase, usual: Mapping[tuple[Any, ...], _Tail]
+) -> str:
+    group = _group_of(row, table)
+    return _encode_json(_drop_defaults([*group, *usual[group]], GroupColumns))
 
 
 def _operator_group(row: OperatorRow, table: KnowledgeBase) -> str:
     values = [row.key.dtype, row.key.threads, row.source, _platform_name(row.key.platform, table)]
-    return _encode_json(_drop_defaults(values, _OperatorGroup))
+    return _encode_json(_drop_defaults(values, OperatorGroupColumns))
 
 
 def _platform_name(platform: int, table: KnowledgeBase) -> str:
     return table.platforms[platform] if platform else ""
 
 
-def _operator_line(row: OperatorRow) -> str:
-    shape, how = row.shape, row.method
-    method: list[Any] | int = 0
-    if how is not None:
-        family = None if how.family == _usual_family(row.key.form) else how.family
-        values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members, how.band]
-        method = _drop_defaults(values, _OperatorMethod)
+def _encode_operator(row: OperatorRow) -> str:
+    how = row.method
+    assert how is not None
+    family = None if how.family == _usual_family(row.key.form) else how.family
+    values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members, how.band]
+    return _encode_json(_drop_defaults(values, OperatorMethodColumns))
+
+
+def _operator_line(row: OperatorRow, methods: Mapping[str, int]) -> str:
+    shape = row.shape
+    method = _reference(_encode_operator(row), methods) if row.method else 0
     sizes = shape.m, shape.k, shape.n
     line = [row.key.form, *sizes, method, row.ratio or 0, row.radius or 0]
-    return _encode_json(_drop_defaults(line, _Operator))
+    return _encode_json(_drop_defaults(line, OperatorColumns))
 
 
-def _format_line(row: GemmRow) -> str:
-    shape, how = row.shape, row.method
-    method: list[Any] | int = 0
-    if how is not None:
-        packs = "".join(side for side in ("a", "b") if getattr(how, f"pack_{side}"))
-        method = _drop_defaults([*_encode_blocks(how), packs, how.mr, how.nr, how.split], _Method)
-    known = row.gflops or 0, row.ratio or 0, row.radius or 0, int(row.relaxes)
-    values: list[Any] = [shape.m, shape.k, shape.n, method, row.history_rows, *known]
-    return _encode_json(_drop_defaults(values, _Row))
+def _reference(method: str, methods: Mapping[str, int]) -> msgspec.Raw | int:
+    return methods.get(method) or msgspec.Raw(method.encode())
+
+
+def _encode_method(how: Method) -> str:
+    packs = "".join(side for side in ("a", "b") if getattr(how, f"pack_{side}"))
+    values = [*_encode_blocks(how), packs, how.mr, how.nr, how.split]
+    return _encode_json(_drop_defaults(values, MethodColumns))
+
+
+def _format_line(
+    row: GemmRow,
+    table: KnowledgeBase,
+    usual: Mapping[tuple[Any, ...], _Tail],
+    methods: Mapping[str, int],
+) -> str:
+    shape = row.shape
+    method = _reference(_encode_method(row.method), methods) if row.method else 0
+    tail = _tail_of(row)
+    values: list[Any] = [shape.m, shape.k, shape.n, method, row.history_rows]
+    values += [row.gflops or 0, row.ratio or 0]
+    values += (None, None) if tail == usual[_group_of(row, table)] else tail
+    return _encode_json(_drop_defaults(values, RowColumns))
 
 
 def _encode_blocks(how: Method) -> list[int]:

@@ -11,9 +11,10 @@ import pytest
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.costs.methods.limits import limits_of
 from edgekit.host.compiler.tables.gemm_file import KnowledgeBaseError, load_table, table_text
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import build_table
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import load_board
 
 _OTHER = Method(64, 256, 512, True, True, 4, 16)
@@ -229,3 +230,20 @@ def test_an_analytic_rule_that_changed_is_not_taken_for_what_was_measured():
     for method, row in ((default, None), (other, limits_of(other, _SHAPE, board, "f32"))):
         found = build_table([measured(method, 1.0, _SHAPE)], board=board).rows
         assert [each.method for each in found] == ([row] if row else [])
+
+
+def test_a_file_lists_methods_of_several_rows_once_and_a_group_has_their_usual_radius(tmp_path):
+    shapes = [GemmShape(size, 8, 8) for size in (8, 64, 500)]
+    methods = [Method(8, 8, 8, False, True, 4, nr) for nr in (8, 8, 16)]
+    rows = [
+        GemmRow(key_of(s, 0, Sequences()), m, s, "estimate", 1, 0.9, None, False, "", radius)
+        for s, m, radius in zip(shapes, methods, (30, 30, None), strict=True)
+    ]
+    table, file = KnowledgeBase(("p",)).with_rows(rows), tmp_path / "p.json"
+    text = table_text(table)
+    assert text.count('[8,8,8,"b",4,8]') == 1 and ",30,0]" in text
+    file.write_text(text)
+    assert load_table(file) == table
+    file.write_text(text.replace("[64,8,8,1,", "[64,8,8,2,"))
+    (skipped,) = load_table(file).skipped
+    assert "expected a method of 0 to 1, found 2" in skipped
