@@ -119,7 +119,8 @@ def old_yu_net(ends: Ends) -> Iterator[Head]:
             return suppressed(to, corners(to, loc, priors), score, limits)
 
         what = f"outputs are those of YuNet of before 2023 for {label}s"
-        yield Head(name, what, 1, rows, {**_YUNET_PIXELS, **fit}, (label,))
+        family = name.replace("-", "")
+        yield Head(name, what, 1, rows, {**_YUNET_PIXELS, **fit}, (label,), family=family)
 
 
 def _cut_priors(image: InputImage) -> Array:

@@ -152,7 +152,7 @@ def _head(ends: Ends, family: _Family, levels: list[_Level], done: bool) -> Head
         return selected(to, boxes, to.add(ops.Mul(), classes, sure), V5_LIMITS)
 
     what = f"outputs are grids like {family.name}'s, whose published anchors are a proposal"
-    return Head(family.name, what, fields - 5, rows)
+    return Head(family.name, what, fields - 5, rows, family=family.name.replace("-", ""))
 
 
 def _planes(to: Appender, level: _Level) -> str:

@@ -55,7 +55,8 @@ class Head:
     heads with such outputs, it is the one that the network shows. `doubt`: what else the outputs
     may be, unless labels or an option show that they are not. `kind` is the TaskSpec's. `usual` are
     fields for pixels whose values nothing states, taken `usual_of` whom; `counted`: classes that
-    the file states, where labels may be fewer or more."""
+    the file states, where labels may be fewer or more. `family`: how files of such networks are
+    named, where the name decides between heads; not how their outputs are decoded."""
 
     name: str
     what: str
@@ -70,14 +71,15 @@ class Head:
     usual: Mapping[str, Any] = field(default_factory=dict)
     usual_of: str = ""
     counted: int = 0
+    family: str = ""
 
 
 def of_that_name(heads: Sequence[Head], stem: str) -> list[Head]:
-    """The head whose name begins that of the file, in which separators do not count; empty if none
-    does. Of two, as yolov7 and yolov7-tiny, that of the longer name."""
+    """The head whose family begins the name of the file, in which separators do not count; empty if
+    none does. Of two, as yolov7 and yolov7-tiny, that of the longer name."""
     plain = re.sub(r"[-_. ]", "", stem.lower())
-    fits = [head for head in heads if plain.startswith(head.name.replace("-", ""))]
-    found = sorted(fits, key=lambda head: len(head.name))[-1:]
+    fits = [head for head in heads if head.family and plain.startswith(head.family)]
+    found = sorted(fits, key=lambda head: len(head.family))[-1:]
     return [replace(head, what=f"{head.what}, by the file's name") for head in found]
 
 

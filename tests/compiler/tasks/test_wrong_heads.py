@@ -172,3 +172,9 @@ def test_selected_persons_are_known_by_their_points(tmp_path):
     made = prepared(detector(tmp_path, {"output0": output}, _SIZE))
     assert made.task is not None and made.task.labels == ("person",)
     assert made.task.kind == "pose"
+
+
+def test_a_name_does_not_say_whether_boxes_are_decoded(tmp_path):
+    output = np.zeros((1, 126, 85), np.float32)  # cells of YOLOX, joined in a way that is not seen
+    path = detector(tmp_path, {"y": output}, _SIZE).rename(tmp_path / "yolox_s.onnx")
+    assert "may be of yolox, yolox-decoded or yolov6" in prepared(path).source
