@@ -352,13 +352,19 @@ def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family
     assert found[4][0] == family and (found[4][1] or 0) >= 4
 
 
-@pytest.mark.parametrize(("others", "family"), [(0, "winograd"), (5, "in_place")])
-def test_threads_wait_for_transformed_weights_that_other_layers_evict(others, family):
-    """Of 10 x 10 pixels, 32 to 64 channels, with 295 KB of transformed weights, on four threads of
-    a Raspberry Pi 5: alone, and beside layers that take more than its last-level cache."""
+@pytest.mark.parametrize(
+    ("pixels", "channels", "others", "family"),
+    [(10, 32, 0, "winograd"), (10, 32, 5, "in_place"), (19, 64, 5, "winograd")],
+)
+def test_threads_wait_for_transformed_weights_that_other_layers_evict(
+    pixels, channels, others, family
+):
+    """With 64 channels, whose transformed weights take 295 and 590 KB, on four threads of a
+    Raspberry Pi 5: alone, and beside layers that take more than its last-level cache."""
     board, rng = load_board("rpi5"), np.random.default_rng(0)
-    weights = constant(rng.random((64, 3, 3, 32), np.float32))
-    case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (tensor((1, 10, 10, 32)), weights, None))
+    x = tensor((1, pixels, pixels, channels))
+    weights = constant(rng.random((64, 3, 3, channels), np.float32))
+    case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (x, weights, None))
     more = [constant(rng.random((512, 256), np.float32)) for _ in range(others)]
     graph = graph_of([case, *(Case(ops.FullyConnected(), (tensor((1, 256)), w)) for w in more)])
     step, *_ = lower(graph, board, KnowledgeBase((board.platform,)), threads=4).lowered.steps
