@@ -75,9 +75,10 @@ def _others() -> list[tuple[str, str]]:
 
 
 def _small() -> Iterator[Any]:
-    """The 8-bit model on every core, the float model on one; its other cores are exhaustive."""
+    """The 8-bit model on a core of each kind (in order, with the dot product, of 32 bits, with
+    vectors of any length), the float model on one; the other cores are exhaustive."""
     for core, model in _SMALL:
-        by_default = model == "okay_nabu" or core == "a72"
+        by_default = core in (("a53", "a76", "a7", "x60") if model == "okay_nabu" else ("a72",))
         yield pytest.param(core, model, marks=() if by_default else pytest.mark.exhaustive)
 
 
