@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from itertools import product
 
 import numpy as np
@@ -19,7 +20,9 @@ from tests.support.op_graphs import graph_of, inputs_of
 
 pytestmark = pytest.mark.cross
 
-_SIZES = ((64, 40), (17, 16), (16, 37), (83, 130), (260, 257))  # k, n
+_SIZES = ((17, 16), (83, 130), (260, 257), (64, 40), (16, 37))  # k, n
+if "EDGEKIT_TEST_ALL" not in os.environ:
+    _SIZES = _SIZES[:3]  # each has kernels of its own
 _BESIDE = (0, 2, 1, 3)  # the head axis moved after the rows, as models store it
 
 
