@@ -41,8 +41,8 @@ def first_methods(
     p = product
     found = [default_method(board, p)]
     if p.dtype == "f16":
-        made = (half_method(*choice).cut(p.shape) for choice in half_choices(board))
-        return list(dict.fromkeys((*found, *made)))
+        found += (half_method(*choice).cut(p.shape) for choice in half_choices(board))
+        return list(dict.fromkeys(found))
     for mr, nr in _candidate_tiles(board, p):
         made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads, p.packed)
         if counted:
