@@ -28,10 +28,10 @@ ULTRALYTICS = "metadata.yaml"
 SPEECH_BRAIN_FILE = "hyperparams.yaml"
 PADDLE_FILES = ("infer_cfg.yml", "inference.yml")
 PIPELINE = "pipeline.json"  # of MMDeploy
+META = "meta.json"  # of deepghs' classifiers
 _CONFIGS = (
     CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY, GENERATION,
-    DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE, SPEECH_TOKENS,
-    SPEECH_BRAIN_FILE,
+    DENSE, ULTRALYTICS, *PADDLE_FILES, PIPELINE, META, SPEECH_TOKENS, SPEECH_BRAIN_FILE,
 )  # fmt: skip
 WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$|^charsets?\w*\.json$")

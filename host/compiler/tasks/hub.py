@@ -24,6 +24,7 @@ from edgekit.device.runtime.agent.task import (
 )
 from edgekit.host.compiler.sidecars import (
     CONFIG,
+    META,
     PADDLE_FILES,
     PIPELINE,
     PIXELS,
@@ -98,7 +99,7 @@ def read_config(path: Path) -> Config:
     about, pixels = (read_json(config_folder(path) / name) for name in (CONFIG, PIXELS))
     if isinstance(own := about.get("pretrained_cfg"), dict):
         return _timm(about, own)
-    if not about and (other := _paddle(path) or _mmdeploy(path)):
+    if not about and (other := _paddle(path) or _mmdeploy(path) or _deepghs(path)):
         return other
     kind, names = about.get("model_type"), about.get("id2label")
     channels = BGR if pixels.get("do_flip_channel_order") is True else RGB
@@ -261,6 +262,18 @@ def _paddle_classifier(about: dict[str, Any], file: str) -> Config | None:
     labels = tuple(map(str, names)) if all(_is_label(str(name)) for name in names) else ()
     return Config(
         "paddle-classifier", "", len(names), labels, mean, scale, RGB, placing, True, file
+    )
+
+
+def _deepghs(path: Path) -> Config | None:
+    """What is next to deepghs' classifiers of stretched pictures; None for others."""
+    names = read_json(config_folder(path) / META).get("labels")
+    if not isinstance(names, list) or not names or not all(_is_label(str(name)) for name in names):
+        return None
+    halves = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    fit = {"fit": STRETCH}
+    return Config(
+        "deepghs", "", len(names), tuple(map(str, names)), *_range(halves), RGB, fit, True, META
     )
 
 

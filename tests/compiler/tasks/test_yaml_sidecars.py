@@ -146,3 +146,13 @@ def test_classes_of_paddle_x(tmp_path):
     assert (made.task.fit, made.task.zoom) == ("crop", 80 / 64)
     assert made.task.mean == pytest.approx((123.675, 116.28, 103.53))
     assert made.source.startswith("by inference.yml")
+
+
+def test_classes_of_deepghs(tmp_path):
+    path = detector(tmp_path, {"y": np.full((1, 3), 0.3, np.float32)}, (64, 64))
+    for labels, known in (("comic", ()), (["3d", "comic"], ()), (["3d", "art", "comic"], 3)):
+        (tmp_path / "meta.json").write_text(json.dumps({"labels": labels}))
+        made = prepared(path)
+        assert made.task is None or made.task.labels == (tuple(labels) if known else ())
+    assert made.task is not None and (made.task.fit, made.task.mean) == ("stretch", (127.5,) * 3)
+    assert made.source.startswith("by meta.json")
