@@ -19,7 +19,9 @@ _SIZES = st.one_of(st.integers(0, 70), st.integers(0, 5000), st.just(2**62))
 _SHAPES = st.builds(GemmShape, _SIZES, _SIZES, _SIZES)
 
 
-@given(_SHAPES, st.sampled_from(board_names()), st.sampled_from([*BYTES]), st.integers(1, 8))
+@given(
+    _SHAPES, st.sampled_from(board_names()), st.sampled_from(["f32", "s8", "u8"]), st.integers(1, 8)
+)
 def test_the_default_fits_the_caches_and_the_product(shape, name, dtype, threads):
     board = load_board(name)
     found = analytic_method(board, shape, dtype, threads)

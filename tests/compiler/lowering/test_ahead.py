@@ -95,7 +95,7 @@ def test_one_thread_reads_the_weights_where_all_together_are_slower(board, threa
 @pytest.mark.parametrize(
     ("board", "bits", "alone"),
     [
-        ("rpi3", 4, True),
+        ("rpi3", 4, False),
         ("rpi3", 2, False),
         ("rk3566", 4, True),
         ("rk3566", 2, False),
@@ -103,7 +103,8 @@ def test_one_thread_reads_the_weights_where_all_together_are_slower(board, threa
     ],
 )
 def test_one_core_in_order_reads_weights_that_it_unpacks_fast_enough(board, bits, alone):
-    """Four threads of an A53 took 1.3 times as long with 4 bits, but 0.7 with 2."""
+    """Else they read in turn: four threads of an A53 take 0.97 of the time of one with 4 bits, of
+    an A55 1.04."""
     profile = dataclasses.replace(load_profile(board), l2_bytes=_K * _N // 8, l3_bytes=0)
     steps = lower(_split_layer(bits, 1), profile, threads=4).lowered.steps
     (call,) = (c for s in steps for c in s.calls if c.kernel.source == "outlier/grouped_row.c")
