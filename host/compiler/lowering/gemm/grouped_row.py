@@ -37,7 +37,7 @@ _CYCLES = {
     (ByteProduct.DOT4_SS, 3): 49.0,
     (ByteProduct.DOT4_SS, 2): 49.0,
 }
-_IN_TURN = 57344  # bytes of weights: on rk3566, 18 KB at a time take 10% longer, 128 KB 5%
+_IN_TURN = 57344  # bytes of weights: on rk3566, 18 KB at a time take 10% longer, 72 KB 3%
 _REGISTERS = 32  # that hold the sums of four vectors of columns
 _LOOK_UP = 16  # columns at once
 _SHARED = 16  # bytes whose third bits share bytes with those of the next ones

@@ -63,8 +63,8 @@ def reads_in_turn(ctx: Context) -> bool:
     """True if threads of a product of one row should read weights one at a time, a few panels each,
     rather than ask the memory for single lines in alternation.
 
-    In simulated time, a row times 2048 x 2048 on four threads: with 2 bits 0.80 of the time on
-    rk3566 and rpi3, with 3 bits 0.74 and 0.79. One thread of a core out of order reads as fast.
+    In simulated time, a row times 2048 x 2048 on four threads: with 2 bits 0.81 of the time on
+    rk3566 and rpi3, with 3 bits 0.73 and 0.79. One thread of a core out of order reads as fast.
     """
     core = timed_core(ctx.board)
     waits = core is not None and core.order == "in" and core.dram.turn_ns > 0
