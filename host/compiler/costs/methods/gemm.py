@@ -170,23 +170,14 @@ def analytic_method(
        follows, if at most 3 tiles share them and B is larger than L2. If B is large and A has
        enough rows (`copies_panels`), each panel is packed right before it is multiplied, and fills
        3/4 of L1: nc is one panel, or four for each of several threads.
-    6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
-       (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
-       packed in advance and AMX, dividing rows was faster. They divide the other axis if that
-       leaves the busiest thread less than 3/4 of the work. Blocks are not reduced for threads, and
-       nc is as for f32, since each block has two barriers.
+    6. Threads divide the rows or the columns: `_select_split`.
 
-    Products of f16 have another rule: `cheapest_half`. InputError if the core does not compute
-    them, or if an operand of theirs is `packed`.
+    Products of f16: `_half_method_of`.
     """
     m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
     whole, wide = GemmShape(m, k, n), WIDE * board.isa.vl
     if dtype == "f16":
-        if packed != "none":
-            raise InputError(
-                f"f16: expected no operand packed in advance, found {packed}; leave out --packed"
-            )
-        return half_method(*cheapest_half(board, whole, threads_of(whole, threads)))
+        return _half_method_of(board, whole, threads, packed)
     if n == 1 and (dtype == "f32" or packed != "b"):
         return Method(m, k, n, pack_a=False, pack_b=False, mr=wide, nr=1, split="m")
     if m == 1:
@@ -199,6 +190,16 @@ def analytic_method(
 def half_method(mr: int, nr: int, packs: bool) -> Method:
     """The method of a product of f16 with a tile; its blocks are fixed."""
     return Method(PACKED_ROWS, HALF_SUMS, nr, pack_a=False, pack_b=packs, mr=mr, nr=nr)
+
+
+def _half_method_of(board: BoardProfile, shape: GemmShape, threads: int, packed: Packed) -> Method:
+    """The method of `cheapest_half`. InputError if the core does not compute f16, or if an operand
+    is `packed`."""
+    if packed != "none":
+        raise InputError(
+            f"f16: expected no operand packed in advance, found {packed}; leave out --packed"
+        )
+    return half_method(*cheapest_half(board, shape, threads_of(shape, threads)))
 
 
 def threads_of(shape: GemmShape, threads: int) -> int:
@@ -371,7 +372,11 @@ def _select_split(
     threads: int,
     packed: Packed,
 ) -> Split:
-    """Point 6 of the analytic rule."""
+    """Point 6 of the analytic rule: several threads divide the rows, or the columns if a thread
+    packs what it multiplies (normal byte tiles, and those of point 5), so that each packs part of
+    B. For a B that was packed in advance and AMX, dividing rows was faster. They divide the other
+    axis if that leaves the busiest thread less than 3/4 of the work. Blocks are not reduced for
+    threads, and nc is as for f32, since each block has two barriers."""
     if threads == 1:
         return "m"
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
