@@ -186,6 +186,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shares_rows: bool = (
         True  # two rows of a depthwise convolution at once, sums of both in registers
     )
+    winograd: bool = False  # 3x3 convolutions may be computed by Winograd's transform
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
     half: str | None = None  # the header for kernels of f16 tensors, on cores that compute in it
     half_feature: str = ""  # the /proc/cpuinfo feature of these cores

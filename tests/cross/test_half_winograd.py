@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Padding
 from edgekit.host.compiler.lowering.gemm.winograd_memory import with_winograd
@@ -20,12 +21,13 @@ from tests.support.op_graphs import graph_of, inputs_of
 pytestmark = pytest.mark.cross
 
 
-def _winograd_graph(rng):
+def _winograd_graph(rng, vl):
     """Odd sizes, narrow last panels, partial groups of tiles, runs of 32 channels and a rest."""
     cases = []
     sizes = ((15, 10, 16, 24), (7, 9, 40, 16), (11, 17, 72, 32), (7, 8, 512, 32))
     ends = (ops.Silu(), None, ops.HardSwish(), None)
-    for (h, w, c, oc), end in zip(sizes, ends, strict=True):
+    for (h, w, *channels), end in zip(sizes, ends, strict=True):
+        c, oc = (round_up(n, vl) for n in channels)
         weights = constant(rng.standard_normal((oc, 3, 3, c)).astype(np.float32) / (9 * c) ** 0.5)
         bias = constant(rng.standard_normal(oc).astype(np.float32))
         activation = Activation.NONE if end else Activation.RELU
@@ -43,10 +45,11 @@ def _run(graph, inputs, board, machine, folder):
     return {name: row[0] for name, row in zip(graph.outputs, rows, strict=True)}
 
 
-def test_winograd_in_f16_rounds_as_the_reference(virtual_board, tmp_path):
-    profile, cpu = HALF["a76"]
+@pytest.mark.parametrize("core", ["a76", "x60"])
+def test_winograd_in_f16_rounds_as_the_reference(virtual_board, tmp_path, core):
+    profile, cpu = HALF[core]
     board, machine = half_board(profile), virtual_board(profile, cpu)
-    direct = in_half(_winograd_graph(np.random.default_rng(1)))
+    direct = in_half(_winograd_graph(np.random.default_rng(1), board.isa.of_half.vl))
     graph = with_winograd(direct, board, KnowledgeBase((board.platform,)), 1)
     marked = [n.op.winograd for n in graph.nodes if isinstance(n.op, ops.Conv2D)]
     assert marked == [True] * 4

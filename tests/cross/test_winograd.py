@@ -10,12 +10,14 @@ import pytest
 from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES, WINOGRAD_FAR_BYTES
 from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import DType, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import RVV
 from tests.support.kernel_runs import build, check
 from tests.support.narrow_cases import narrow_weights
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -41,6 +43,25 @@ def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
     assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 3
     assert all(int(str(call.fields["parts"])) > 1 and (call.tasks or 0) >= 3 for call in calls)
     _check(graph, board, table, virtual_board, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", few_or_all(["rv64gc", "a7", "bpi-f3", *RVV[::2]], ["rv64gc", "a7", "bpi-f3"])
+)
+def test_other_cores_transform_as_well(virtual_board, tmp_path, name):
+    """Of any channels where a vector has one lane; the last panel is narrow."""
+    rng, board = np.random.default_rng(3), load_board(name)
+    cases = []
+    for (h, w), channels in (((12, 12), (37, 35)), ((9, 15), (16, 33))):
+        c, oc = (round_up(n, board.isa.vl) for n in channels)
+        weights = constant(rng.standard_normal((oc, 3, 3, c)).astype(np.float32))
+        x = tensor((1, h, w, c))
+        cases.append(Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (x, weights, None)))
+    graph, table = graph_of(cases), KnowledgeBase((board.platform,))
+    steps = lower(graph, board, table).lowered.steps
+    calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
+    assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 2
+    _check(graph, board, table, virtual_board, tmp_path, threads=1)
 
 
 def test_sums_of_the_most_channels_are_added_in_runs(virtual_board, tmp_path):
@@ -130,5 +151,7 @@ def _check(graph, board, table, virtual_board, tmp_path, threads=4):
     inputs = inputs_of(graph)
     folder = build(graph, board, tmp_path / "release", table=table, threads=threads)
     runs = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
-    rows = virtual_board("a76").run(folder, runs, tmp_path, threads)
+    rows = virtual_board("a76" if board.arch == "aarch64" else board.name).run(
+        folder, runs, tmp_path, threads
+    )
     check(graph, {n: row[0] for n, row in zip(graph.outputs, rows, strict=True)}, inputs)

@@ -93,7 +93,8 @@ typedef struct ek_tile {
 EK_INLINE void tile_in(const int inside, const ek_tile *tile, long pitch, long step, long c,
                        long at, long vectors, ek_real *v) {
     const ek_real *const *soon = tile->next->pixel + SIDE - 4; /* columns that `tile` lacks */
-    for (const ek_real *from = tile->from + at; vectors > 0; vectors--, soon++) {
+    const ek_real *from = inside ? tile->from + at : tile->pixel[0];
+    for (; vectors > 0; vectors--, soon += READS_AHEAD) {
         vf d[POINTS];
         EK_UNROLL
         for (int i = 0; i < SIDE; i++) {

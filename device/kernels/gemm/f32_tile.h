@@ -2,9 +2,8 @@
  * convolutions of compiled models; with EK_HALF, operands and sums are f16.
  *
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
- * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
- * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded a step before their
- * product. With NARROW, B may be stored as in narrow.h and widened in registers. */
+ * is read from rows of nv vectors, b_row floats apart, the last one cut to `left` columns if
+ * `masked`. With EK_IN_ORDER, operands are loaded a step ahead. NARROW: B as in narrow.h. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -37,6 +36,8 @@ enum {
 #define F32_INTERLEAVED 0
 #define F32_ROW_STEP EK_VL
 #endif
+#define F32_AT(l) ((l) / EK_VL * F32_ROW_STEP + (l) % EK_VL) /* where element l of a row is */
+#define F32_STEPS(sets) (F32_LANES || (F32_INTERLEAVED && EK_VL > 1) ? EK_VL : (sets))
 
 /* The position of one step in B. */
 typedef struct {
@@ -294,7 +295,6 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #if F32_LANES && EK_IN_ORDER && MR >= 8 && NV >= 2 && !defined NARROW
 #include "f32_in_order.h"
 #endif
-
 #if F32_LANES && !EK_IN_ORDER && !defined EK_HALF && !defined NARROW &&                            \
     !defined __ARM_FEATURE_DOTPROD &&                                                              \
     ((MR == 8 && NV == 2) || (MR == 6 && NV == 3) || (MR == 4 && NV == 4))
@@ -305,7 +305,7 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 EK_INLINE void f32_rows_group(const int mr, const int nv, const int masked, const int lines,
                               const int ahead, vf acc[MR][NV], vf sum[4][MR][NV],
                               const ek_real *x[MR], f32_columns *b) {
-    const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
+    const int sets = F32_SETS(mr, nv), step = F32_STEPS(sets);
     vf av[MR];
     EK_UNROLL
     for (int i = 0; F32_LANES && i < mr; i++)
@@ -321,7 +321,7 @@ EK_INLINE void f32_rows_group(const int mr, const int nv, const int masked, cons
         for (int j = 0; j < nv; j++) {
             EK_UNROLL
             for (int i = 0; i < mr; i++) {
-                vf v = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : x[i][l]);
+                vf v = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : x[i][F32_AT(l)]);
                 vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
                 *to = vf_fma(v, bv[j], *to);
             }
@@ -329,14 +329,14 @@ EK_INLINE void f32_rows_group(const int mr, const int nv, const int masked, cons
     }
     EK_UNROLL
     for (int i = 0; i < mr; i++)
-        x[i] += F32_LANES ? F32_ROW_STEP : step;
+        x[i] += F32_AT(step);
 }
 
 /* f32_rows, prefetching `lines` lines per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
                                               const ek_real *const a[MR], f32_columns b, long k) {
-    const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
+    const int sets = F32_SETS(mr, nv), step = F32_STEPS(sets);
     vf sum[4][MR][NV] = {0};
     const ek_real *x[MR];
     EK_UNROLL
@@ -380,7 +380,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
         f32_load_b(nv, masked, bv, &b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
-            vf x = vf_splat(a[i][p]);
+            vf x = vf_splat(a[i][EK_VL == 1 ? F32_AT(p) : p]);
             EK_UNROLL
             for (int j = 0; j < nv; j++)
                 acc[i][j] = vf_fma(x, bv[j], acc[i][j]);

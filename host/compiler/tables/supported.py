@@ -16,7 +16,7 @@ from edgekit.host.compiler.costs.methods.operators import (
     OperatorMethod,
     sums_at_once,
 )
-from edgekit.host.compiler.costs.methods.winograd import has_winograd
+from edgekit.host.compiler.costs.methods.winograd import has_winograd, register_tiles
 from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
 from edgekit.kb.targets.isa import BYTES, Isa, Tile
@@ -80,11 +80,20 @@ def _of_operator(how: OperatorMethod, isa: Isa) -> str:
         return f"expected a family of {how.precision} that this core has, found winograd"
     if how.mr is None or how.nr is None:
         return ""
+    if how.family == "winograd":
+        return _of_transform(how, isa)
     tiles = _tallest_tiles(how, isa)
     if any(how.mr <= tile.mr and how.nr == tile.nv for tile in tiles):
         return ""
     most = [f"{tile.mr} x {tile.nv}" for tile in tiles]
     return f"expected a tile of at most {_join_with_or(most)}, found {how.mr} x {how.nr}"
+
+
+def _of_transform(how: OperatorMethod, isa: Isa) -> str:
+    """Winograd's kernel halves the rows of its tiles twice, so it takes only its own."""
+    tiles = [f"{t.mr} x {t.nv * isa.vl}" for t in register_tiles(how.precision, isa)]
+    found = f"{how.mr} x {how.nr}"
+    return "" if found in tiles else f"expected a tile of {_join_with_or(tiles)}, found {found}"
 
 
 def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
@@ -94,9 +103,7 @@ def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
         columns = sums_at_once(isa, is_float)
         blocks = (1, DEPTHWISE_BLOCKS) if how.precision == "f32" and isa.lanes else (1,)
         return [Tile(_ROWS_OF_DEPTHWISE, n * columns) for n in blocks]
-    # Transformed bytes have 16 bits, whose tiles are those of floats.
-    wide = is_float or how.family == "winograd"
-    heights = isa.columns.of("f32" if wide else how.precision)
+    heights = isa.columns.of("f32" if is_float else how.precision)
     tiles = [Tile(height, nv * isa.vl) for nv, height in enumerate(heights, 1)]
     if isa.lanes and not is_float and len(heights) < ROW_OF_BYTES.nv:
         tiles.append(Tile(ROW_OF_BYTES.mr, ROW_OF_BYTES.nv * isa.vl))

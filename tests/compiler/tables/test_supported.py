@@ -80,7 +80,9 @@ def _forms() -> Iterator[Form]:
         ("rpi5", "f32", 1, [8, 8, "m", None, -1], "found 8, 8, -1, 1 and None"),
         ("rpi5", "f32", 1, [8, 8, "m", None, 0, 1, 3], "a band of 0, 1, 2, 4, found 8"),
         ("rpi5", "f32", 1, [8, 8, "m", "fastest"], "fastest"),
-        ("orangepi-pc", "f32", 1, [8, 8, "m", "winograd"], "found winograd"),
+        ("orangepi-pc", "s8", 1, [8, 8, "m", "winograd"], "found winograd"),
+        ("orangepi-pc", "f32", 1, [8, 8, "m", "winograd"], "a tile of 4 x 8, found 8 x 8"),
+        ("rpi5", "f32", 1, [6, 8, "m", "winograd"], "of 8 x 8 or 4 x 16, found 6 x 8"),
         (
             "rpi5",
             "f32",

@@ -385,7 +385,7 @@ def _winograd_candidates(
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return
-    for place, tile in enumerate(tiles_of(form.dtype, form.y, c)):
+    for place, tile in enumerate(tiles_of(form.dtype, form.y, c, isa)):
         work = transformed(form.dtype, form.y, (c, oc), vl, tile, board.in_order)
         weights = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads)
         cost = work.cost(threads) / _GAIN + weights.cost_of_stored()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES
 from edgekit.host.compiler.ir.align import round_up
-from edgekit.kb.targets.isa import ByteProduct, Isa, Tile
+from edgekit.kb.targets.isa import LANE_REGISTERS, ByteProduct, Isa, Tile
 
 BYTES = ("s8", "u8")
 POINTS = 36  # multiplications per tile, for each pair of channels
@@ -100,19 +100,26 @@ class Transformed:
 
 
 def has_winograd(dtype: str, isa: Isa) -> bool:
-    """True if the transform is used for a type; elsewhere direct convolutions run at the core's
+    """True if the transform is used for a type. Elsewhere direct convolutions run at the core's
     peak and read less, as those of bytes by dot products."""
-    known = dtype in ("f32", "f16") or (dtype in BYTES and isa.i8 is ByteProduct.MULL16)
-    return known and isa.lanes and isa.registers >= 32
+    if dtype in BYTES:
+        return isa.winograd and isa.registers >= LANE_REGISTERS and isa.i8 is ByteProduct.MULL16
+    return isa.winograd and dtype in ("f32", "f16")
 
 
-def tiles_of(dtype: str, y: tuple[int, int, int], c: int) -> list[Tile]:
+def register_tiles(dtype: str, isa: Isa) -> list[Tile]:
+    """The kernel's register tiles, the usual one first."""
+    if dtype in BYTES:
+        return [Tile(8, 2), Tile(4, 2)]
+    spills = isa.vl > 1 and isa.registers < LANE_REGISTERS
+    return [Tile(4, 2)] if spills else [Tile(8, 2), Tile(4, 4)]
+
+
+def tiles_of(dtype: str, y: tuple[int, int, int], c: int, isa: Isa) -> list[Tile]:
     """The register tiles for images `y` that the kernel has room for with `c` channels, the usual
     one first."""
     few = count_tiles(y) <= _FEW_TILES
-    known = [Tile(4, 4), Tile(8, 2)] if few else [Tile(8, 2), Tile(4, 4)]
-    if dtype in BYTES:
-        known = [Tile(4, 2)] if few else [Tile(8, 2), Tile(4, 2)]
+    known = register_tiles(dtype, isa)[:: -1 if few else 1]
     fitting = [tile for tile in known if tile.mr * c * _value_bytes(dtype) <= WINOGRAD_BYTES]
     return fitting[:1] if dtype in BYTES else fitting  # fewer tiles read more weights per product
 
