@@ -79,6 +79,12 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #else
 #define I8_TWO 0
 #endif
+/* RISC-V without vectors: if nv is even, a register holds the sums of two columns. */
+#if EK_I8 == EK_I8_WIDE16 && EK_VL == 1 && defined __riscv && __riscv_xlen == 64
+#define I8_PAIRED 1
+#else
+#define I8_PAIRED 0
+#endif
 /* Whether a tile processes two steps at a time (i8_step_in_pairs): its sums, a vector of 16-bit
  * products per row, and two of bytes must fit the registers. */
 #ifdef __riscv_v_min_vlen
@@ -107,6 +113,8 @@ typedef struct {
     vi of[I8_ROWS][I8_SUMS(NV)];
 #if I8_TWO
     i8_two two[MR][(NV + 1) / 2]; /* replaces `of` for even nv */
+#elif I8_PAIRED
+    uint64_t two[MR][(NV + 1) / 2]; /* likewise */
 #endif
 } i8_sums;
 
@@ -116,10 +124,8 @@ EK_INLINE void i8_clear(i8_sums *sums) {
         EK_UNROLL
         for (int j = 0; j < I8_SUMS(NV); j++)
             sums->of[i][j] = (vi){0};
-#if I8_TWO
-        EK_UNROLL
-        for (int j = 0; j < (NV + 1) / 2; j++)
-            sums->two[i][j] = (i8_two){0};
+#if I8_TWO || I8_PAIRED
+        memset(sums->two[i], 0, sizeof sums->two[i]);
 #endif
     }
 }
@@ -310,6 +316,9 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
             EK_IN_ORDER_HERE; /* otherwise all loads come first, and products wait for them */
         }
     }
+#elif I8_PAIRED
+    for (; nv % 2 == 0 && p + 4 * a.step <= end; p += 4 * a.step, w += 4 * nv)
+        i8_steps_paired(mr, nv / 2, sums, row, p, a.step, w, a.zero);
 #endif
     for (; p + 4 * a.step <= end; p += 4 * a.step) {
         EK_UNROLL
@@ -353,44 +362,16 @@ EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
     if (nv % 2 == 0)
         return j % 2 ? __builtin_shufflevector(two, two, 8, 9, 10, 11, 12, 13, 14, 15)
                      : __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7);
+#elif I8_PAIRED
+    const uint64_t two = sums->two[i][j / 2];
+    const int32_t first = (int32_t)two;
+    if (nv % 2 == 0)
+        return j % 2 ? (int32_t)((two - (uint64_t)(int64_t)first) >> 32) : first;
 #endif
     (void)nv;
     return sums->of[i][j];
 #endif
 }
 #endif
-
-/* One column more than nv vectors, as in images with odd sides (7 x 7 = 3 * 16 + 1): its sums go
- * along the rows of a packed panel of A, one vector in total instead of one per row. Requires
- * products that take 32 bits of a row, and partial loads as fast as full ones. */
-#if defined __AVX2__ && (EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_PAIR16)
-#define I8_NARROW(mr, nv) ((mr) <= EK_VL && (mr) * (nv) >= 8)
-EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, const i8_rows a,
-                                  long length, const i8_value *w) {
-    const long end = length / I8_STEP * a.step;
-    vi last = {0};
-    for (long p = 0; p < end; p += a.step, w += (nv + 1) * EK_VL * I8_STEP) {
-        const i8_value *const of_last = w + nv * EK_VL * I8_STEP;
-        const int32_t *const rows = (const int32_t *)(a.row[0] + p);
-        const vi x = mr == EK_VL ? vi_load(rows) : vi_load_n(rows, mr);
-#if EK_I8 == EK_I8_PAIR16
-        last = vi_pair16(last, x, vi_splat(i8_pairs(of_last, 0, a.zero)[0]));
-#else
-        int32_t group;
-        memcpy(&group, of_last, sizeof group);
-        const vi b = vi_splat(group);
-        last = B_UNSIGNED ? vi_dot4(last, b, x) : vi_dot4(last, x, b);
-#endif
-        i8_step(mr, nv, sums, a.row, p, w, (vi){0}, a);
-    }
-    return last;
-}
-#else
-#define I8_NARROW(mr, nv) 0
-EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, const i8_rows a,
-                                  long length, const i8_value *w) {
-    (void)mr, (void)nv, (void)sums, (void)a, (void)length, (void)w;
-    return (vi){0};
-}
-#endif
+#include "i8_narrow.h"
 #endif

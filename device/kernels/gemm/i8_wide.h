@@ -29,6 +29,59 @@ EK_INLINE i8_two16 i8_widened_two(const i8_value *w, i8_value zero) {
     return vcast(b, i8_two16) - vcast(zero - (i8_two8){0}, i8_two16);
 }
 #endif
+#if I8_PAIRED
+/* Two weights in one register, w0 + 2^32 w1: its product with a value of a row is that of both. */
+EK_INLINE uint64_t i8_both(const i8_value w[2], i8_value zero) {
+    return (uint64_t)(int64_t)(w[0] - zero) + ((uint64_t)(int64_t)(w[1] - zero) << 32);
+}
+/* One step by weights b; `ahead`: fetches those of the next one from w. Sums of a row follow the
+ * products of the next one, and loads come early, in an order that the compiler would not keep: an
+ * in-order core waits three cycles for a product or a load. */
+EK_INLINE void i8_step_paired(const int mr, const int pairs, const int ahead, i8_sums *sums,
+                              const i8_row *const row[MR], long p, const i8_value *w, i8_value zero,
+                              uint64_t b[(NV + 1) / 2]) {
+    uint64_t products[2][(NV + 1) / 2];
+    i8_value next[NV + 1];
+    int64_t x[MR + 2];
+    x[0] = row[0][p];
+    x[1] = row[mr > 1][p];
+    EK_UNROLL
+    for (int i = 0; i <= mr; i++) {
+        if (i + 2 < mr)
+            x[i + 2] = row[i + 2][p];
+        EK_UNROLL
+        for (int j = 0; j < pairs; j++) {
+            if (ahead && i == (j < mr ? j : mr - 1))
+                next[2 * j] = w[2 * j], next[2 * j + 1] = w[2 * j + 1];
+            if (i < mr)
+                __asm__ volatile("mul %0, %1, %2"
+                                 : "=r"(products[i % 2][j])
+                                 : "r"(x[i]), "r"(b[j]));
+            if (i > 0)
+                __asm__ volatile("add %0, %0, %1"
+                                 : "+r"(sums->two[i - 1][j])
+                                 : "r"(products[(i - 1) % 2][j]));
+        }
+    }
+    EK_UNROLL
+    for (int j = 0; ahead && j < pairs; j++)
+        b[j] = i8_both(next + 2 * j, zero);
+}
+/* Four steps. */
+EK_INLINE void i8_steps_paired(const int mr, const int pairs, i8_sums *sums,
+                               const i8_row *const row[MR], long p, long step, const i8_value *w,
+                               i8_value zero) {
+    uint64_t b[(NV + 1) / 2];
+    EK_UNROLL
+    for (int j = 0; j < pairs; j++)
+        b[j] = i8_both(w + 2 * j, zero);
+    EK_UNROLL
+    for (int u = 0; u < 4; u++) {
+        w += 2 * pairs;
+        i8_step_paired(mr, pairs, u < 3, sums, row, p + u * step, w, zero, b);
+    }
+}
+#endif
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
     (void)flips;
@@ -42,6 +95,15 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
     }
     if (nv % 2 == 0)
         return;
+#elif I8_PAIRED
+    if (nv % 2 == 0) {
+        uint64_t b[(NV + 1) / 2];
+        EK_UNROLL
+        for (int j = 0; j < nv / 2; j++)
+            b[j] = i8_both(w + 2 * j, a.zero);
+        i8_step_paired(mr, nv / 2, 0, sums, row, p, w, a.zero, b);
+        return;
+    }
 #endif
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
