@@ -45,7 +45,7 @@ def move_less(made: Sequence[Mapping[str, Any]], target: BenchTarget) -> str:
 
 def multiply_less(made: Mapping[str, Any], target: BenchTarget) -> str:
     """What to try where an operator's multiply-adds take its time."""
-    if made["op"] in OF_BYTES:
+    if made["op"] in OF_BYTES or target.profile.isa.vl == 1:  # bytes are no faster without vectors
         return _other_model(target)
     if made["precision"] == "f32" and target.profile.computes_half:
         return f"twice the products at a time: {bench_command(target)} --precision f16"

@@ -37,6 +37,7 @@ def _judged(
     precision: str = "f32",
     threads: int = 1,
     op: str = "conv2d",
+    board: str = "rpi5",
 ) -> HotOperator:
     """The verdict on an operator of rpi5 that takes 24,000 cycles: 10 µs."""
     cost = SimulatedCost(24_000, 50_000, bound)
@@ -54,7 +55,7 @@ def _judged(
         "multiply_adds": products,
     }
     target = BenchTarget(
-        "m.onnx", "rpi5", load_board("rpi5"), {"operators": [made]}, command="estimate"
+        "m.onnx", board, load_board(board), {"operators": [made]}, command="estimate"
     )
     (judged,) = judge_operators(estimate, target)
     return judged
@@ -90,6 +91,11 @@ def test_products_by_weights_of_few_bits_are_of_bytes_already():
 def test_what_is_faster_than_a_half_near_the_peak_is_8_bits(precision, peak, advice):
     judged = _judged({"issue": 24_000}, peak * 24_000 * 9 // 10, precision)
     assert judged.kind == "compute" and advice in judged.advice
+
+
+def test_8_bits_are_not_faster_without_vectors():
+    judged = _judged({"issue": 24_000}, 24_000 * 9 // 10, board="visionfive2")
+    assert "8 bits" not in judged.advice and "a smaller model" in judged.advice
 
 
 def test_the_peak_is_that_of_all_threads_and_of_the_precision():
