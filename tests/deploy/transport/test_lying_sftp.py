@@ -56,7 +56,10 @@ def link(server: LyingServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     identity = tmp_path_factory.mktemp("keys") / "id"
     make_key(identity)
     target = SshTarget("b", "127.0.0.1", server.port, "u", identity, server.host_key)
-    transport = SshTransport(target, most_output=1 << 20)
+    # A server that greets late would not be asked: lies could not be told.
+    transport = SshTransport(
+        target, connect_seconds=SECONDS, most_output=1 << 20, sftp_seconds=SECONDS
+    )
     yield transport
     transport.close()
 
@@ -159,7 +162,7 @@ def test_files_need_no_sftp_server_that_works(
     name: str, liar: LyingServer, link: SshTransport
 ) -> None:
     liar.lie = BEGINNING[name]
-    transport = SshTransport(link._target)
+    transport = SshTransport(link._target, connect_seconds=SECONDS)
     transport.put(LARGE, "folder/file", deadline=SECONDS)
     assert transport.get("folder/file", deadline=SECONDS) == LARGE
     transport.close()
@@ -184,7 +187,9 @@ def test_lies_about_a_file_that_is_sent(name: str, liar: LyingServer, link: SshT
 
 
 def test_silence_ends_with_the_deadline(liar: LyingServer, link: SshTransport) -> None:
-    """The server sends part of an answer, then goes silent."""
+    """The server sends part of an answer, then goes silent. The session is open before, since that
+    may take longer than the deadline."""
+    link.get("file", deadline=SECONDS)
     liar.lie = raw(FSTAT, number(9) + b"\x69")
     with pytest.raises(UnreachableError, match=r"expected an answer within 0\.5 s") as caught:
         link.get("file", deadline=0.5)
