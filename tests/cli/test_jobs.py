@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from edgekit.host.lab.jobs.task import Task, TaskReport, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import AMPLE, until
 
-pytestmark = pytest.mark.slow
-
-distributed = pytest.importorskip("distributed")
+pytestmark = [
+    pytest.mark.slow,
+    # Importing it takes longer than collecting the tests of most folders.
+    pytest.mark.skipif(not find_spec("distributed"), reason="needs Dask's distributed"),
+]
 
 _BOARDS = """
 [boards.one]
@@ -92,9 +95,7 @@ def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
     for number in range(2):
         cluster.add_worker(cache_folder())
         _know_boards(cluster.home(number))
-    client = distributed.Client(cluster.address, set_as_default=False)
-    client.wait_for_workers(2)
-    client.close()
+    cluster.wait_for_workers(2)
     shapes = tmp_path / "many.txt"
     shapes.write_text("".join(f"{m},48,40\n" for m in range(20, 44)))
 
@@ -198,9 +199,7 @@ def test_a_cluster_without_workers_and_one_that_knows_no_board(
     assert done.code == 3
     assert f"expected workers at {cluster.address}, found none" in done.err
     cluster.add_worker(cache_folder())
-    client = distributed.Client(cluster.address, set_as_default=False)
-    client.wait_for_workers(1)
-    client.close()
+    cluster.wait_for_workers(1)
     done = _tune(edgekit, shapes, "--dask", cluster.address)
     assert done.code == 2
     assert "expected a worker that knows board 'one', found none of 1" in done.err

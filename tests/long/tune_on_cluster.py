@@ -18,8 +18,6 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import distributed
-
 from edgekit.host.common.paths import cache_folder
 from tests.long.fleet_on_boards import Fleet
 from tests.support.clusters import Cluster, running_cluster
@@ -58,8 +56,7 @@ def tune(folder: Path, seconds: int) -> tuple[float, int, int]:
             config.mkdir()
             text = (folder / "work" / "edgekit.toml").read_text()
             (config / "boards.toml").write_text(text)
-        with distributed.Client(cluster.address, set_as_default=False) as client:
-            client.wait_for_workers(2)
+        cluster.wait_for_workers(2)
         shapes = folder / "shapes.txt"
         shapes.write_text("".join(f"{m},32,24\n" for m in range(8, 40)))
         words = ["lab", "tune", "gemm", "--board", ",".join(fleet.cores), "--shapes", str(shapes)]

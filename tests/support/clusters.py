@@ -62,6 +62,13 @@ class Cluster:
         folder = self._folder / f"worker{number}"
         self.workers.append(_start(folder, "worker", self.address, *words))
 
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until the scheduler knows `count` workers."""
+        import distributed
+
+        with distributed.Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(count)
+
     def close(self) -> None:
         for process in (*self.workers, self._scheduler):
             process.kill()

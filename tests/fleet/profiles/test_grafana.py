@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.models.dashboard import Dashboard
 
 _FILE = Path(__file__).parents[3] / "docs" / "monitoring" / "grafana.json"
 
 
 def read_by_grafana(dashboard: dict[str, Any]) -> Any:
     """What is left of a dashboard after reading and writing: fields of other names are lost."""
+    # Importing them takes longer than collecting the tests of most folders.
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
     register_default_plugins()
     return json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
 
