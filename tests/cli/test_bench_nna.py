@@ -29,6 +29,7 @@ def test_json_has_the_account_the_chip_and_the_speed(edgekit: Any) -> None:
     assert found["emulation"]["native"]["useful_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
     done = edgekit("lab", "bench", "nna", "--conv", "10,12,40,33", "--stride", "2")
     assert done.code == 0

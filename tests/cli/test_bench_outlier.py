@@ -33,6 +33,7 @@ def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
         assert 0 < bar["worst"] <= bar["mean"] and bar["held"] == (bar["worst"] >= bar["least"])
 
 
+@pytest.mark.slow
 def test_a_board_times_them_itself(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("3,64,40\n")
     (home / "edgekit.toml").write_text('[boards.own]\ntransport = "local"\nprofile = "local"\n')

@@ -10,6 +10,7 @@ import pytest
 _EDGEKIT = [sys.executable, "-c", "from edgekit.host.cli.main import run; run()"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", ">&- <&-", ">&- 2>&-"])
 def test_a_closed_output_is_no_traceback(closed: str) -> None:
     line = f'"$@" boards {closed}'

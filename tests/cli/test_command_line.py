@@ -53,6 +53,7 @@ def test_short_help_is_the_long_one(edgekit: Any, command: tuple[str, ...]) -> N
     assert edgekit(*command, "-h").out == edgekit(*command, "--help").out != ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_shown_for_each_shell(edgekit: Any, shell: str) -> None:
     done = subprocess.run(
@@ -136,6 +137,7 @@ def piped(*arguments: str) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("boards", "--json"), ("boards",), ("compile", "-h")])
 def test_a_closed_pipe_ends_quietly(home: Path, arguments: tuple[str, ...]) -> None:
     assert piped(*arguments) == (141, "")
@@ -213,6 +215,7 @@ def test_verdicts_are_colored_on_a_terminal_unless_unwanted(
     assert "\x1b[3" not in shown_on_terminal("doctor")
 
 
+@pytest.mark.slow
 def test_no_word_of_a_table_is_cut_on_a_narrow_terminal() -> None:
     shown = shown_on_terminal("boards", columns=40)
     assert "…" not in shown
@@ -303,6 +306,7 @@ def test_the_api_lists_itself() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_as_it_would_be_compiled(edgekit: Any, face_model: Path) -> None:
     options = (face_model.with_name("okay_nabu.tflite"), "--memory-limit", "64MiB")
     done = edgekit("bench", "model", "--runs", "2", *options, "--explain", "why.json")

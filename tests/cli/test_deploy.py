@@ -136,6 +136,7 @@ def test_a_dry_run_compiles_in_a_cache_of_its_own(tmp_path: Path) -> None:
     assert tree(cache) == before
 
 
+@pytest.mark.slow
 def test_last_words_of_an_unhealthy_release_are_shown(edgekit: Any, ekb: Any) -> None:
     done = edgekit("deploy", ekb("TINY_CRASH", 'TINY_SAY="cannot map the weights"'))
     assert done.code == 7

@@ -48,6 +48,7 @@ def scene(home: Path) -> tuple[Path, list[tuple[int, float, tuple[float, ...]]]]
     return path, found
 
 
+@pytest.mark.slow
 def test_boxes_are_shown_drawn_and_written(edgekit, scene, home):
     path, expected = scene
     done = edgekit("run", path, "--input", "street.png", "--json")

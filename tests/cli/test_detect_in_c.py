@@ -174,6 +174,7 @@ def test_classes_are_those_of_python(edgekit, home, program):
     assert shown == expected[:5]
 
 
+@pytest.mark.slow
 def test_poses_are_those_of_python(edgekit, home, program):
     """Rows that the model selects, which lie in a letterbox of the input. White pictures raise the
     scores above 1, and black ones move left edges behind the right ones, which both refuse."""

@@ -30,6 +30,7 @@ def sweep(start, slope, seconds):
     return (0.5 * np.sin(2 * np.pi * (start + slope * t) * t)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_an_encoder_and_a_decoder_transcribe_speech(edgekit, home):
     """As NumPy does: features, language, suppressed tokens, texts that the shorter decoder does
     not take, and a sound of two windows, which is cut where it is quiet."""
@@ -60,6 +61,7 @@ def test_an_encoder_and_a_decoder_transcribe_speech(edgekit, home):
     assert second == expected_text(both[first_cut(both) :])
 
 
+@pytest.mark.slow
 def test_a_decoder_with_a_cache_writes_the_same(edgekit, home):
     """One token at a time, with its keys and values as states, also for a second sound. One that
     takes something else is left out."""
@@ -79,6 +81,7 @@ def test_a_decoder_with_a_cache_writes_the_same(edgekit, home):
     assert len(compiled(path)) == 3
 
 
+@pytest.mark.slow
 def test_decoders_that_are_merged_write_the_same(edgekit, home):
     path = dictation_model(home, merged=True)
     sound = sweep(200, 900, 0.75)
@@ -97,6 +100,7 @@ def compiled(path):
     return compile_model(path, task="guess").manifest.every_variant()
 
 
+@pytest.mark.slow
 def test_what_is_said_is_told_with_its_times(edgekit, home):
     path = dictation_model(home, seed=_TIMED_SEED, timed=True)
     sounds = [sweep(200, 900, 0.75), sweep(2000, -700, 0.9)]

@@ -35,6 +35,7 @@ def _constants(graph: Graph) -> list[Array]:
     return [np.asarray(graph.tensors[name or ""].data) for n in products for name in n.inputs[1:4]]
 
 
+@pytest.mark.slow
 def test_weights_are_fitted_and_shared(options: CompileOptions, tmp_path: Path) -> None:
     model, board = with_tokenizer(random_model("llama")), load_board("rpi5")
     file = model.write(tmp_path / "m.gguf")

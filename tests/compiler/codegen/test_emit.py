@@ -34,6 +34,7 @@ def _all_text(plan: Plan) -> str:
     return "\n".join([emit(plan, code), *files])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _HOSTILE)
 def test_names_of_the_model_stay_text(name, tmp_path):
     folder = build(_relu(name), load_board("local"), tmp_path)

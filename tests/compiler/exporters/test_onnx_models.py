@@ -72,6 +72,7 @@ def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
             need_close(path, found[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", models(".onnx"), ids=lambda p: p.stem)
 def test_onnx_models_become_tflite_files(path):
     graph = _imported(path)

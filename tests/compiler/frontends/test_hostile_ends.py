@@ -51,6 +51,7 @@ def _tflite(inputs: str, computes: bool, outputs: Any, folder: Path, files: Any)
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [_onnx, _tflite], ids=["onnx", "tflite"])
 @pytest.mark.parametrize("case", CASES)
 def test_they_are_given_out(

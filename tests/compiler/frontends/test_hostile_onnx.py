@@ -154,6 +154,7 @@ def test_constants_are_bounded_before_they_are_allocated(made, shape, constants,
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_constants_that_a_small_file_computes_are_bounded_in_total(tmp_path):
     """Each is small enough to be folded, all of them take 1 GiB; the rest is left to the board."""
     shape = np.array([4096, 1024], np.int64)

@@ -50,6 +50,7 @@ def test_agrees_with_micro(files, name):
         _hold(case, [made.outputs[y] for y in graph.outputs], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["front-end", "framer-480-320-0", "stacker-2-1-2"])
 def test_as_compiled_it_agrees_with_micro(files, name, tmp_path):
     case = CASES[name]

@@ -128,6 +128,7 @@ def contents(files) -> list[bytes]:
     return [case.content(files) for case in CASES.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_equals_litert_run_after_run(files, litert_session, name):
     single = CASES[name]

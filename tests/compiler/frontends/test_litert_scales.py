@@ -144,6 +144,7 @@ _CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name, (_, kinds) in _CASES.items() for kind in kinds]
 )

@@ -259,6 +259,7 @@ def contents(files) -> list[bytes]:
     return [_file(files, row, kind, rng) for row in ROWS for kind in row.types]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "kind"), _cases())
 def test_types_agree_with_litert(files, litert, row, kind):
     rng = np.random.default_rng(len(row.code))

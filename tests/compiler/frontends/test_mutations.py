@@ -25,6 +25,7 @@ def test_a_file_cut_anywhere_is_refused(path, tmp_path):
     assert _cut(tmp_path / "m.tflite", path.read_bytes()) == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _QUICK)
 def test_hostile_files_are_compiled_or_refused(name, tmp_path):
     path = tmp_path / f"m.{name.partition('-')[0]}"

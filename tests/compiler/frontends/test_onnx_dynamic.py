@@ -104,6 +104,7 @@ def test_a_layer_of_bytes_is_what_onnx_says(name, shape, tmp_path):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["s8-channels", "u8-zero", "u8-points"])
 def test_a_release_holds_a_byte_per_weight(name, tmp_path):
     stored, scale, zero = _WEIGHTS[name]

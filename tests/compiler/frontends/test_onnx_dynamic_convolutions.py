@@ -137,6 +137,7 @@ def test_a_convolution_of_bytes_is_what_onnx_says(name, bias, tmp_path):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["signed", "pads", "points", "row"])
 def test_a_release_holds_a_byte_per_weight(name, tmp_path):
     stored, *rest = _CASES[name]

@@ -284,6 +284,7 @@ def _session(proto):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "computed", "constants", "count", "domain", "attributes"), _CASES)
 def test_an_operator_is_what_onnx_runtime_computes(
     kind, computed, constants, count, domain, attributes, tmp_path
@@ -316,6 +317,7 @@ def test_an_operator_is_what_onnx_runtime_computes(
             np.testing.assert_allclose(got, want.astype(np.float64), rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 def test_weights_of_8_bits_are_widened_whatever_their_size(tmp_path):
     """They are 32 times as large until they are the operands of products."""
     size, hidden = 3700, 512

@@ -78,6 +78,7 @@ def _model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", _VARIANTS)
 @pytest.mark.parametrize("lengths", [None, [5, 2, 3]], ids=["whole", "lengths"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -90,6 +91,7 @@ def test_attributes_are_what_onnx_runtime_makes_of_them(
     assert any(isinstance(n.op, ops.Recurrent) for n in graph.nodes) != unrolled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["plain", "own"])
 @pytest.mark.parametrize("sizes", [(1, 3, 16), (2, 1, 1), (37, 3, 33), (600, 1, 7)], ids=str)
 @pytest.mark.parametrize("kind", _GATES)

@@ -23,6 +23,7 @@ _REGIONS = np.float32([
 _IMAGES = np.arange(len(_REGIONS)) % 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("samples", [0, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])

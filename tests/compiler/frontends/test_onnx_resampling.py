@@ -52,6 +52,7 @@ def _grids(size, corners):
         yield grid.astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ _SCALINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coordinates", _COORDINATES)
 @pytest.mark.parametrize(
     ("mode", "attributes"),

@@ -95,6 +95,7 @@ def _differing(kind, seed, tmp_path):
     return np.count_nonzero(np.rint((got - want) / scale))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _KINDS)
 def test_stored_values_are_those_of_onnx_runtime(kind, tmp_path):
     assert [_differing(kind, seed, tmp_path) for seed in range(12)] == [0] * 12

@@ -127,6 +127,7 @@ def test_the_class_of_the_highest_score_wins(classes, after, tmp_path):
         agree(learned([made], x, ["l", "p"]), x, tmp_path, near, names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", _AFTER[:4])
 @pytest.mark.parametrize("ids", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("positive", [True, False])

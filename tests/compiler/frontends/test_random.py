@@ -173,6 +173,7 @@ def test_random_numbers_in_a_long_loop_are_refused(tmp_path):
         _loop(tmp_path, 600)
 
 
+@pytest.mark.slow
 def test_every_run_of_a_release_draws_what_the_reference_draws(tmp_path):
     nodes = [
         helper.make_node("RandomNormalLike", ["x"], ["n"]),

@@ -76,6 +76,7 @@ def _code(plan: Plan) -> str:
     return "".join(section_code(plan, section).text for section in plan.sections)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
 @pytest.mark.parametrize("name", board_names())
@@ -108,6 +109,7 @@ def test_a_row_that_names_a_band_changes_what_is_generated(dtype, band):
     assert (codes[0] == codes[1]) == (band == 2)  # the rule's choice is half of the cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
 def test_all_bands_compute_the_same(dtype, band, tmp_path):

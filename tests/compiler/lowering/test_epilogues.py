@@ -60,6 +60,7 @@ _SAME = Padding(1, 1, 1, 1)
 _CONV, _DEPTHWISE = (24, 3, 3, 20), (1, 3, 3, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "w_shape"),
     [(ops.Conv2D(), _CONV), (ops.Conv2D((2, 1)), _CONV), (ops.DepthwiseConv2D((2, 1)), _DEPTHWISE)],
@@ -86,6 +87,7 @@ def test_what_is_more_than_an_epilogue_stays(graph):
     assert fuse_epilogues(graph) is graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "w_shape"),
     [(ops.Conv2D(), _CONV), (ops.DepthwiseConv2D(), _DEPTHWISE), (ops.FullyConnected(), (8, 20))],
@@ -117,6 +119,7 @@ def _plus(graph: Graph, other: str, add: ops.Add | None = None) -> Graph:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [ops.LeakyRelu(0.1), ops.Silu(), ops.PRelu()])
 @pytest.mark.parametrize("channels", [9, 24])
 @pytest.mark.parametrize("board", x86_params())

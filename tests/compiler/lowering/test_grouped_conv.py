@@ -40,6 +40,7 @@ def _kinds(graph: Graph) -> list[str]:
     return [node.op.kind for node in graph.nodes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", x86_params())
 @pytest.mark.parametrize("op", _FORMS)
 def test_joined_groups_compute_the_same(

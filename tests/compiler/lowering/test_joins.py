@@ -84,6 +84,7 @@ def _graph(
     return Graph("joined", tensors, tuple(nodes), ("small", "large"), outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [16, 5])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
 @pytest.mark.parametrize("board", x86_params())
@@ -156,6 +157,7 @@ def test_slices_read_parts_where_they_were_made(board, dtype, cut, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "channels"), [(3, 24), (5, 7), (9, 20)])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
 @pytest.mark.parametrize("board", x86_params())
@@ -201,6 +203,7 @@ def test_a_slice_that_is_an_output_or_read_as_a_whole_is_copied():
     assert "half" not in parts_of_rows(graph)  # the addition reads it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [5, 16, 40])
 @pytest.mark.parametrize("scale", [0.05, 0.1])
 @pytest.mark.parametrize("board", x86_params())

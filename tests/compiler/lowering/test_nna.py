@@ -37,6 +37,7 @@ def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
     return {step.kernel.removesuffix(f"_{board.simd}") for step in plan.lowered.steps}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["nna1", "nna2"])
 @pytest.mark.parametrize("seed", range(3))
 def test_products_of_computed_matrices_are_bit_for_bit_those_of_the_reference(chip, seed, tmp_path):

@@ -100,6 +100,7 @@ def test_threads_share_layers_of_some_thousand_weights(tmp_path):
     assert all((made[name] == alone[name]).all() for name in alone)
 
 
+@pytest.mark.slow
 def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((600, 256)).astype(np.float32)

@@ -127,6 +127,7 @@ _LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("layer", _LAYERS.values(), ids=_LAYERS)
 def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, layer):

@@ -83,6 +83,7 @@ def test_an_order_computes_what_the_graph_did(edges, order):
         np.testing.assert_array_equal(evaluate(found.graph, x).outputs[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", few_or_all(_ZOO.models, _ZOO.models[::3]), ids=lambda path: path.stem
 )

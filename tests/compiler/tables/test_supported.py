@@ -68,6 +68,7 @@ def _forms() -> Iterator[Form]:
         yield Form("depthwise", GemmShape(784, 9, 64), dtype, (1, 28, 28), (3, 3), (2, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "dtype", "threads", "method", "said"),
     [

@@ -52,6 +52,7 @@ def test_a_plan_that_is_compared_holds_no_weights(tmp_path: Path) -> None:
     assert len(plans[0].lowered.weights) > 1 << 16 and not plans[1].lowered.weights
 
 
+@pytest.mark.slow
 def test_a_model_whose_chunks_need_too_much_memory_reads_tokens(tmp_path: Path) -> None:
     model = with_tokenizer(random_model(kind=Q8_0))
     model.about["llama.context_length"] = 512

@@ -87,6 +87,7 @@ def test_points_of_yolov8_before_decoding(tmp_path, numbers, label):
     assert found[0][2][4:] == pytest.approx(points[at], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("points", "labels"), [(5, ("face",)), (4, ())])
 def test_points_of_yolov5_faces_are_before_the_class(tmp_path, points, labels):
     """And those of license plates, which have four."""
@@ -169,6 +170,7 @@ def test_asking_for_boxes_that_are_in_doubt_says_why(tmp_path, fields, said):
     assert prepared(path, CompileOptions(head="yolov5")).task is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"),
     [("face_detection_yunet_2022mar", 0.9), ("license_plate_detection_lpd_yunet_2023mar", 0.8)],

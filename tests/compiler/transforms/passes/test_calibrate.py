@@ -70,6 +70,7 @@ def _error(graph: Graph, exact: Graph, samples: list[dict[str, Array]]) -> float
     return float(np.linalg.norm(found - right) / np.linalg.norm(right))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "gain"), [("int8", 1.5), ("int4", 2.0), ("int3", 2.0), ("int2", 2.0)]
 )
@@ -81,6 +82,7 @@ def test_outputs_come_closer_on_samples_not_seen(bits, gain):
     assert gain * _error(fitted, floats, unseen) < _error(quantized, floats, unseen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changed", "fitted"), [(1, True), (4, False)])
 def test_every_fourth_sample_is_held_out(changed, fitted, tmp_path):
     """Weights are fitted to the others; held-out samples show how near the outputs came."""

@@ -269,6 +269,7 @@ def test_embeddings_are_quantized_values(bits, error, size, board, tmp_path):
     assert len(lower(after, board).lowered.weights) < size * table.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [0, 15, 16, 998, 1002, -1, 5000])
 @pytest.mark.parametrize(("run", "matmul"), [(64, False), (70, True), (129, False)])
 @pytest.mark.parametrize("board", x86_params())

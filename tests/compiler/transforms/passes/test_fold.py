@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.ops import Add, Cast, Conv2D, Mul, ReadState, Split, WriteState
@@ -93,6 +94,7 @@ def test_a_chain_of_large_constants_is_held_one_by_one():
     assert [n for n, t in after.tensors.items() if t.data is not None] == ["t3"]
 
 
+@pytest.mark.slow
 def test_results_out_of_proportion_to_the_constants_are_left_to_the_board():
     first = constant("c", np.zeros((16 << 20, 1), np.float32))
     tensors = [first, *(variable(f"t{i}", 16 << 20, 1) for i in range(6))]

@@ -51,6 +51,7 @@ def _off(made: Array, right: Array) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("scale", _SCALES)
 def test_inputs_of_any_scale_are_mostly_bytes(scale: float, far: bool, tmp_path: Path) -> None:

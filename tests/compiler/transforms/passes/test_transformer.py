@@ -82,6 +82,7 @@ _NORMAL = node("LayerNormalization", ["x", "g", "b"], ["y"], axis=-1)
 _GELU = node("Gelu", ["x"], ["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "opset", "kinds"),
     [

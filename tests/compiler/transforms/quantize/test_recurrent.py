@@ -60,6 +60,7 @@ def _quantized(kind: str, folder: Path) -> tuple[Path, Quantized]:
     return path, quantize(import_model(path), _samples(40), _free)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _GATES)
 def test_a_written_file_keeps_weights_as_bytes(kind: str, tmp_path: Path) -> None:
     path, made = _quantized(kind, tmp_path)
@@ -95,6 +96,7 @@ def test_a_file_that_is_read_again_computes_what_was_measured(kind: str, tmp_pat
     assert np.linalg.norm(found - measured) < 0.03 * power
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 @pytest.mark.parametrize("kind", _GATES)
 def test_onnx_runtime_runs_the_file(kind: str, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def _overlap(a: Floats, b: Floats) -> float:
     return common / float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - common)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selects", [False, True])
 def test_boxes_and_scores_are_not_rounded_alike(tmp_path: Path, selects: bool) -> None:
     graph, samples = _detector(tmp_path, selects), _samples()

@@ -37,6 +37,7 @@ def _same(before: Graph, after: Graph) -> None:
         np.testing.assert_allclose(got, wanted[name], rtol=0, atol=limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, size, dtype",
     [
