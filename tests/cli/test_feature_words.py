@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.cli.conftest import ROOT
 from tests.support.wyoming import heard_by, wyoming_server
@@ -22,6 +23,7 @@ def _wav(path: Path, samples: Any) -> None:
         file.writeframes(np.round(np.asarray(samples) * 32767).astype("<i2").tobytes())
 
 
+@pytest.mark.slow
 def test_wake_words_of_features_are_heard_over_wyoming_and_in_files(edgekit, home):
     """microWakeWord's models have no task: the programs compute their features."""
     assert edgekit("deploy", ROOT / "models/okay_nabu.tflite").code == 0

@@ -109,6 +109,7 @@ def _same(found, expected) -> None:
         assert (heard["start"], heard["end"]) == pytest.approx((start, end))
 
 
+@pytest.mark.slow
 def test_words_are_heard_in_files_and_on_the_board(edgekit, home):
     path, sound = _words(home), _melody()
     _wav(home / "x.wav", sound)
@@ -133,6 +134,7 @@ def test_words_are_heard_in_files_and_on_the_board(edgekit, home):
         _same([each._asdict() for each in [*heard, *ear.finish()]], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "bits", "channels"),
     [(16000, 8, 1), (44100, 24, 2), (8000, 16, 1), (48000, 32, 2)],
@@ -198,6 +200,7 @@ def _silero(folder: Path, window: int, later: str = "stateN") -> Path:
     return save(model(nodes, inputs, ["output", later], constants, opset=13), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "later"), [(512, "stateN"), (576, "cat_3")])
 def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window, later):
     rng = np.random.default_rng(0)
@@ -348,6 +351,7 @@ def test_the_third_version_of_silero_gives_a_score_of_silence_first(edgekit, hom
     assert heard["end"] == pytest.approx(10 * 1536 / _RATE + 0.03)
 
 
+@pytest.mark.slow
 def test_features_that_a_file_states_are_computed_on_the_board(edgekit, home):
     """A model of 30 rows of 8 bands: the word is low or high by where the sound is loud."""
     weights = np.zeros((8, 3), np.float32)

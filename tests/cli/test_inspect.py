@@ -35,6 +35,7 @@ def convolution(home: Path) -> Path:
     return save(proto, home)
 
 
+@pytest.mark.slow
 def test_a_model_that_compiles(edgekit: Any, face_model: Path) -> None:
     done = edgekit("inspect", face_model, "--board", "rpi4", "--json")
     assert done.code == 0, done.err
