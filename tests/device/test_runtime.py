@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pytest
 from edgekit.device.runtime.agent.commands import main
 from edgekit.device.runtime.agent.probe import c_library
 from edgekit.host.deploy.api import Device
-from edgekit.host.deploy.bundle import Bundle, runtime_pyz
+from edgekit.host.deploy.bundle import runtime_pyz
 from edgekit.host.deploy.release.runtime import document_of
 from edgekit.host.deploy.transport import Completed
 from edgekit.host.errors import IncompatibleError
@@ -52,9 +52,8 @@ class Answer:
 
 
 @pytest.fixture
-def root(tmp_path: Path, device: Device, tiny: Callable[..., Bundle]) -> Path:
+def root(tmp_path: Path, tiny_device: Device) -> Path:
     """The folder of a board running the tiny model."""
-    device.deploy(tiny())
     return tmp_path / "board"
 
 

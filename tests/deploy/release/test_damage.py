@@ -81,17 +81,16 @@ def test_release_with_a_runtime_of_its_own_is_used_through_that(
 
 
 def test_mending_a_file_mends_it_for_every_release_that_shares_it(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    device.deploy(tiny())
-    device.deploy(tiny(OTHER))
-    device.named("wake").deploy(tiny(OTHER))
+    tiny_device.deploy(tiny(OTHER))
+    tiny_device.named("wake").deploy(tiny(OTHER))
     (board_root / "current" / "weights.bin").write_bytes(bytes(8))  # all releases share this file
     with pytest.raises(TransferError, match=r"is damaged: weights\.bin"):
-        device.run({"x": X})
-    device.deploy(tiny(OTHER))
-    assert device.verify().current is not None
-    device.rollback()
+        tiny_device.run({"x": X})
+    tiny_device.deploy(tiny(OTHER))
+    assert tiny_device.verify().current is not None
+    tiny_device.rollback()
 
 
 @pytest.mark.parametrize(
@@ -105,16 +104,15 @@ def test_mending_a_file_mends_it_for_every_release_that_shares_it(
     ],
 )
 def test_rollback_refuses_a_damaged_release(
-    device: Device, tiny: TinyBundle, board_root: Path, name: str
+    tiny_device: Device, tiny: TinyBundle, board_root: Path, name: str
 ) -> None:
-    device.deploy(tiny())
-    current = device.deploy(tiny(OTHER)).release.id
+    current = tiny_device.deploy(tiny(OTHER)).release.id
     path = board_root / "previous" / name
     data = path.read_bytes()
     path.unlink()  # both releases share this file
     path.write_bytes(data[:-1])
     with pytest.raises(TransferError, match=r"release [0-9a-f]{16}"):
-        device.rollback()
+        tiny_device.rollback()
     status = (board_root / "current").readlink().name
     assert status == current
-    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    np.testing.assert_array_equal(tiny_device.run({"x": X})[0]["y"], 2 * X + 1)

@@ -78,12 +78,11 @@ def test_again_changes_and_sends_nothing(device: Device, tiny: TinyBundle, tmp_p
     assert not any((tmp_path / "board" / "incoming").iterdir())
 
 
-def test_only_what_differs_is_sent(device: Device, tiny: TinyBundle) -> None:
-    device.deploy(tiny())
-    plan = device.plan(tiny(OTHER))
+def test_only_what_differs_is_sent(tiny_device: Device, tiny: TinyBundle) -> None:
+    plan = tiny_device.plan(tiny(OTHER))
     assert plan.send == ("model.so",)
     assert not plan.unchanged
-    assert device.deploy(tiny(OTHER)).release.sent_bytes == plan.send_bytes
+    assert tiny_device.deploy(tiny(OTHER)).release.sent_bytes == plan.send_bytes
 
 
 def test_bundle_from_a_file(device: Device, tiny: TinyBundle, tmp_path: Path) -> None:
@@ -121,18 +120,18 @@ def test_status_and_rollback(device: Device, tiny: TinyBundle) -> None:
     ],
 )
 def test_unhealthy_release_goes_back_by_itself(
-    device: Device, tiny: TinyBundle, defines: str, reason: str
+    tiny_device: Device, tiny: TinyBundle, defines: str, reason: str
 ) -> None:
     # Only a hang runs into the limit; other answers may take over a second on a busy machine.
     seconds = 1 if defines == "TINY_HANG" else 60
-    old = device.deploy(tiny()).release
+    old = tiny().manifest
     with pytest.raises(RolledBackError, match=f"board 'local': .*{reason}.*{old.id} runs again"):
-        deploy(device, tiny(defines), health_seconds=seconds)
-    status = device.status()
+        deploy(tiny_device, tiny(defines), health_seconds=seconds)
+    status = tiny_device.status()
     assert status.current is not None
     assert status.current.id == old.id
     assert status.last_failure is not None
-    outputs, _ = device.run({"x": X})
+    outputs, _ = tiny_device.run({"x": X})
     np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 
 
@@ -189,14 +188,13 @@ def test_interrupted_transfer_goes_on(device: Device, tiny: TinyBundle) -> None:
 
 
 def test_damaged_current_release_is_mended(
-    device: Device, tiny: TinyBundle, tmp_path: Path
+    tiny_device: Device, tiny: TinyBundle, tmp_path: Path
 ) -> None:
-    device.deploy(tiny())
     weights = tmp_path / "board" / "current" / "weights.bin"
     weights.write_bytes(bytes(8))
-    assert device.plan(tiny()).send == ("weights.bin",)
-    assert device.deploy(tiny()).release.sent_bytes == 8
-    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    assert tiny_device.plan(tiny()).send == ("weights.bin",)
+    assert tiny_device.deploy(tiny()).release.sent_bytes == 8
+    np.testing.assert_array_equal(tiny_device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
 @pytest.mark.parametrize("torn", ["manifest.json", "manifest.json.sig", "runtime"])
@@ -218,12 +216,11 @@ def test_what_a_dead_deploy_left_is_sent_again(
 
 
 def test_damaged_manifest_of_what_runs_is_mended(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     (board_root / "current" / "manifest.json").write_bytes(b"{")
-    device.deploy(tiny())
-    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    tiny_device.deploy(tiny())
+    np.testing.assert_array_equal(tiny_device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
 @pytest.mark.slow
@@ -264,15 +261,13 @@ def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, board_root: P
     ],
 )
 def test_wrong_inputs(
-    device: Device,
-    tiny: TinyBundle,
+    tiny_device: Device,
     tmp_path: Path,
     inputs: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]],
     message: str,
 ) -> None:
-    device.deploy(tiny())
     with pytest.raises(InputError, match=message):
-        device.run(inputs)
+        tiny_device.run(inputs)
     io = tmp_path / "board" / "io"
     assert not io.exists() or not any(io.iterdir())
 
@@ -286,21 +281,20 @@ def test_nothing_deployed(device: Device) -> None:
 
 
 def test_crash_while_running_is_one_line(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    device.deploy(tiny())
     library = board_root / "current" / "model.so"
     library.write_bytes(tiny("TINY_CRASH").files["model.so"])
     write_record(board_root / "releases" / tiny().manifest.id, tiny().manifest)  # undamaged
     with pytest.raises(EdgekitError, match="killed by SIGABRT") as caught:
-        device.run({"x": X})
+        tiny_device.run({"x": X})
     assert "\n" not in str(caught.value)
 
 
-def test_bench(device: Device, tiny: TinyBundle) -> None:
-    found = device.deploy(tiny()).bench({"x": X})
+def test_bench(tiny_device: Device) -> None:
+    found = tiny_device.bench({"x": X})
     assert found.model == "tiny"
     assert 0 <= found.p10_ms <= found.median_ms <= found.p90_ms
     assert found.runs >= 10
     assert sum(o.share for o in found.operators) == pytest.approx(1)
-    assert device.bench(count=12, threads=2).runs == 12
+    assert tiny_device.bench(count=12, threads=2).runs == 12

@@ -18,10 +18,10 @@ TinyBundle = Callable[..., Bundle]
 
 
 def test_every_file_flipped_or_cut_is_named_and_never_run(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
     """The short version of tests/long/flip_installed.py."""
-    id_ = device.deploy(tiny()).release.id
+    id_ = tiny().manifest.id
     shown: list[str] = []
     store = Store(board_root, shown.append)
     folder = store.releases / id_

@@ -28,15 +28,15 @@ THIRD = 'TINY_NAME="third"'
 
 
 def test_each_name_has_its_own_current_previous_and_rollback(
-    device: Device, tiny: TinyBundle
+    tiny_device: Device, tiny: TinyBundle
 ) -> None:
-    wake = device.named("wake")
-    face = device.deploy(tiny()).release
+    wake = tiny_device.named("wake")
+    face = tiny().manifest
     first = wake.deploy(tiny(OTHER)).release
     second = wake.deploy(tiny(THIRD)).release
     assert (first.previous, second.previous) == (None, first.id)
     wake.rollback()
-    found = device.status()
+    found = tiny_device.status()
     assert found.current is not None
     assert (found.current.id, found.previous) == (face.id, None)
     assert list(found.named) == ["wake"]
@@ -45,10 +45,10 @@ def test_each_name_has_its_own_current_previous_and_rollback(
     assert beside.current is not None
     assert beside.previous is not None
     assert (beside.current.id, beside.previous.id) == (first.id, second.id)
-    for one in (device, wake):
+    for one in (tiny_device, wake):
         np.testing.assert_array_equal(one.run({"x": X})[0]["y"], 2 * X + 1)
     assert wake.bench(count=3).model == "other"
-    assert device.bench(count=3).model == "tiny"
+    assert tiny_device.bench(count=3).model == "tiny"
 
 
 def test_default_name_keeps_its_folders(device: Device, tiny: TinyBundle, board_root: Path) -> None:
@@ -57,11 +57,10 @@ def test_default_name_keeps_its_folders(device: Device, tiny: TinyBundle, board_
     assert not (board_root / "named").exists()
 
 
-def test_what_one_name_has_is_not_sent_for_another(device: Device, tiny: TinyBundle) -> None:
-    device.deploy(tiny())
-    assert device.named("wake").plan(tiny()).send == ()
-    assert device.named("wake").deploy(tiny()).release.changed
-    assert device.named("eye").plan(tiny(OTHER)).send == ("model.so",)
+def test_what_one_name_has_is_not_sent_for_another(tiny_device: Device, tiny: TinyBundle) -> None:
+    assert tiny_device.named("wake").plan(tiny()).send == ()
+    assert tiny_device.named("wake").deploy(tiny()).release.changed
+    assert tiny_device.named("eye").plan(tiny(OTHER)).send == ("model.so",)
 
 
 @pytest.mark.exhaustive
@@ -86,29 +85,31 @@ def test_counters_are_those_of_the_name(device: Device, tiny: TinyBundle) -> Non
         wake.deploy(tiny(counter=1))
 
 
-def test_unhealthy_release_goes_back_in_its_name_alone(device: Device, tiny: TinyBundle) -> None:
-    wake = device.named("wake")
-    device.deploy(tiny())
+def test_unhealthy_release_goes_back_in_its_name_alone(
+    tiny_device: Device, tiny: TinyBundle
+) -> None:
+    wake = tiny_device.named("wake")
     wake.deploy(tiny(OTHER))
     with pytest.raises(RolledBackError):
         wake.deploy(tiny("TINY_CRASH"))
-    found = device.status()
+    found = tiny_device.status()
     assert found.last_failure is None
     assert found.named["wake"].last_failure is not None
     assert found.named["wake"].current is not None
 
 
-def test_damage_is_found_in_every_name(device: Device, tiny: TinyBundle, board_root: Path) -> None:
-    wake = device.named("wake")
-    device.deploy(tiny())
+def test_damage_is_found_in_every_name(
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    wake = tiny_device.named("wake")
     wake.deploy(tiny(OTHER))
     library = board_root / "named" / "wake" / "current" / "model.so"
     library.write_bytes(library.read_bytes()[:-1])
     with pytest.raises(TransferError, match=r"is damaged: model\.so"):
         wake.run({"x": X})
     with pytest.raises(TransferError, match=r"is damaged: model\.so"):
-        device.verify()
-    current = device.status().named["wake"].current
+        tiny_device.verify()
+    current = tiny_device.status().named["wake"].current
     assert current is not None
     assert current.damage.startswith("model.so")
 
@@ -128,16 +129,15 @@ def test_name_that_nothing_was_deployed_as(
 
 
 def test_removed_model_is_gone_and_the_others_stay(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    wake = device.named("wake")
-    device.deploy(tiny())
+    wake = tiny_device.named("wake")
     older = wake.deploy(tiny()).release.id
     newer = wake.deploy(tiny(OTHER)).release.id
     assert wake.remove() == (newer, older)
     assert list((board_root / "named").iterdir()) == []
-    assert device.verify().named == {}
-    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    assert tiny_device.verify().named == {}
+    np.testing.assert_array_equal(tiny_device.run({"x": X})[0]["y"], 2 * X + 1)
     with pytest.raises(InputError, match="deployed as 'wake', found none; deployed: nothing"):
         wake.remove()
     assert list((board_root / "named").iterdir()) == []

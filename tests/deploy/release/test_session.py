@@ -142,16 +142,15 @@ def test_killed_host_is_taken_over_at_once(
 
 
 def test_other_commands_wait_for_the_deploy(
-    device: Device, tiny: TinyBundle, board_root: Path
+    tiny_device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
-    device.deploy(tiny())
-    device.deploy(tiny('TINY_NAME="other"'))
+    tiny_device.deploy(tiny('TINY_NAME="other"'))
     session = DeploySession(Store(board_root), "1" * 16, "ann@laptop, process 7")
     session.enter()
     with pytest.raises(BusyError, match=r"found one running by ann@laptop, process 7 \(process"):
-        device.rollback()
+        tiny_device.rollback()
     session.end()
-    device.rollback()
+    tiny_device.rollback()
 
 
 class CutOff(LocalTransport):
