@@ -223,6 +223,7 @@ def test_what_a_killed_start_left_is_written_over(board: Board) -> None:
     assert board.kept() == kept
 
 
+@pytest.mark.slow
 def test_deploys_share_bytecode_and_remove_what_no_runtime_needs(
     device: Device, tiny: Callable[..., Bundle], board_root: Path
 ) -> None:

@@ -83,6 +83,7 @@ class Line:
         return bytes(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     ("drop", "flip", "noise"),

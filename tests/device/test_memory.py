@@ -32,6 +32,7 @@ sys.stderr.write("peak %d" % int(status.split()[0]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "threads"),
     few_or_all(

@@ -246,6 +246,7 @@ def test_replaced_file_does_not_matter(bundle: Bundle, ekb: Path) -> None:
     assert read == bundle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [False, True])
 def test_reading_holds_no_file_in_memory(
     tiny_artifact: Callable[..., Artifact], tmp_path: Path, hostile: bool

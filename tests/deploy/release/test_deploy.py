@@ -197,6 +197,7 @@ def test_damaged_current_release_is_mended(
     np.testing.assert_array_equal(tiny_device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", ["manifest.json", "manifest.json.sig", "runtime"])
 def test_what_a_dead_deploy_left_is_sent_again(
     device: Device, tiny: TinyBundle, board_root: Path, torn: str

@@ -60,6 +60,7 @@ class BlackHole(LocalTransport):
         raise UnreachableError("board 'local': expected an answer, found none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [row.name for row in states.STATES])
 def test_silence_in_each_state(board_root: Path, tiny: TinyBundle, state: str) -> None:
     """Only this state's deadline is short, so only it can end the deploy."""

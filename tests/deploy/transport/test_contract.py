@@ -198,6 +198,7 @@ def test_files_go_and_come(transport: Transport) -> None:
     assert transport.get("a/b/file", deadline=SECONDS) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b", "ünï/cødé 😀", "new\nline", "'quoted\"", "-rf", "*"])
 def test_names_are_names(board: Board, name: str) -> None:
     board.transport.put(b"x", "bystander", deadline=SECONDS)

@@ -34,6 +34,7 @@ def incompressible(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few_or_all(DAMAGES, ["all of it"]))
 def test_damage_costs_only_time(tmp_path: Path, name: str) -> None:
     data = incompressible(150_000)

@@ -19,6 +19,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build(request.param, tmp_path_factory.mktemp(request.param.simd) / "products.so")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", STORED)
 def test_products_and_rows_are_numpys(library, stored):
     rng = np.random.default_rng(len(stored))
