@@ -196,6 +196,7 @@ def test_a_full_disk_leaves_the_old_release(place: Fetching, trained: Bundle, wh
     assert place.current == trained.manifest.id
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([0, 1, 5, BLOCK - 1, BLOCK, BLOCK + 3, 3 * BLOCK + 2]),
     st.sampled_from([BLOCK - 2, BLOCK, 2 * BLOCK + 1]),

@@ -28,6 +28,7 @@ def _golden(isa: Isa) -> list[tuple[str, str]]:
     return [(text, said) for text, _, said in (line.partition(" ; ") for line in lines)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", _ISAS, **_names)
 def test_an_instruction_is_what_the_manual_says(isa: Isa):
     golden = _golden(isa)

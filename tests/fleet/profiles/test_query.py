@@ -52,6 +52,7 @@ _TOO_DEEP = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
@@ -101,6 +102,7 @@ def test_a_query_that_reaches_elsewhere_is_refused_and_the_store_is_as_it_was(
     assert not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql", ["SELECT repeat('x', 3000000000)", "SELECT repeat('x', 100000000) FROM range(99)"]
 )

@@ -110,6 +110,7 @@ def test_every_board_answers(name: str):
     assert table.choose(board, shape).method.mr >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted(shipped_folder("gemm").glob("*.json")), ids=lambda path: path.stem
 )
