@@ -28,6 +28,7 @@ _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
 _ALL = 1.0  # overlap: no box is suppressed
 _LIMITS = Limits(0.5, _ALL)  # of transformers' post_process_object_detection
 _PIXELS = {"fit": STRETCH}
+_RF_DETR = ("dets", "labels")
 _MASKS = "masks"  # a further output of RF-DETR for segmentation, which is left out
 _STRETCHED = {**IMAGENET_PIXELS, "fit": STRETCH}
 
@@ -39,11 +40,14 @@ def separate_queries(ends: Ends) -> Iterator[Head]:
     if found is None or not 1 < found[0].shape[1] <= _MOST:
         return
     boxes, logits = found
+    if {boxes.name, logits.name} == {*_RF_DETR}:
+        return
+    done = ends.is_from(logits.name, ops.Logistic.kind)
     named = "box" in boxes.name.lower() and "logits" in logits.name.lower()
     if not (named or ends.is_from(boxes.name, ops.Logistic.kind)):
         return
     classes = logits.shape[2]
-    if classes > 1 and classes not in (80, _OF_CATEGORIES):
+    if classes > 1 and classes not in (80, _OF_CATEGORIES) and not done:
         yield _head("detr", boxes, logits, ends, _STRETCHED, softmax=True)
     if classes not in (80, _OF_CATEGORIES + 1):
         yield _head("deformable-detr", boxes, logits, ends, _STRETCHED, softmax=False)
@@ -56,13 +60,15 @@ def _head(
 ) -> Head:
     count = logits.shape[2]
     classes = count - 1 if softmax else count
+    done = ops.Softmax.kind if softmax else ops.Logistic.kind  # where the file ends behind it
+    is_done = ends.is_from(logits.name, done)
 
     def rows(to: Appender) -> str:
         scores = to.floats(logits.name)
+        if not is_done:
+            scores = to.add(ops.Softmax() if softmax else ops.Logistic(), scores)
         if softmax:
-            scores, _ = to.add_all(ops.Split(2, (classes, 1)), to.add(ops.Softmax(), scores))
-        else:
-            scores = to.add(ops.Logistic(), scores)
+            scores, _ = to.add_all(ops.Split(2, (classes, 1)), scores)
         scores = to.add(ops.Transpose((0, 2, 1)), scores)
         wide = to.add(ops.Mul(), to.floats(boxes.name), to.constant(sizes_of(ends.image)))
         return suppressed(to, to_corners(to, wide), scores, _LIMITS)
@@ -75,9 +81,9 @@ def rf_detr(ends: Ends) -> Iterator[Head]:
     """RF-DETR: `dets` [1, queries, 4] relative to the picture, and logits `labels`. Its scores
     begin with a class for nothing, or end with one, so that only COCO's have names."""
     named = {tensor.name: tensor for tensor in ends.outputs}
-    if {*named} - {_MASKS} != {"dets", "labels"}:
+    if {*named} - {_MASKS} != {*_RF_DETR}:
         return
-    boxes, logits = named["dets"], named["labels"]
+    boxes, logits = (named[name] for name in _RF_DETR)
     count = boxes.elements // 4
     if boxes.shape == (1, count, 4) and logits.shape[:-1] == (1, count) and count <= _MOST:
         yield _head("rf-detr", boxes, logits, ends, _STRETCHED, softmax=False)

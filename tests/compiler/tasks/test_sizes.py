@@ -10,7 +10,7 @@ import pytest
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
-from tests.support.detectors import best_boxes, detector, scattered
+from tests.support.detectors import best_boxes, built, scattered
 from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (64, 96)
@@ -192,12 +192,15 @@ def test_yolov3_of_keras_takes_height_and_width(tmp_path, classes):
     same(rows_of(made), expected[:100])
 
 
-@pytest.mark.parametrize("classes", [4, 91])
-def test_rf_detr_names_its_logits_labels(tmp_path, classes):
+@pytest.mark.parametrize(("classes", "done"), [(4, False), (91, False), (91, True)])
+def test_rf_detr_names_its_logits_labels(tmp_path, classes, done):
+    """`done`: its file ends in a sigmoid, which is not computed again."""
     logits = np.full((1, 9, classes), -9, np.float32)
     logits[0, 4, 1] = 2
     boxes = np.full((1, 9, 4), 0.5, np.float32)
-    made = prepared(detector(tmp_path, {"dets": boxes, "labels": logits}, _SIZE))
+    parts = {"dets": boxes, "logits": logits}
+    nodes = [node("Sigmoid" if done else "Identity", ["logits"], ["labels"])]
+    made = prepared(built(tmp_path, parts, nodes, ["dets", "labels"], _SIZE))
     assert made.task is not None and made.task.mean == (123.675, 116.28, 103.53)
     assert made.task.labels[:2] == (("", "person") if classes == 91 else ())
     same(rows_of(made), [(1, 1 / (1 + np.exp(-2)), (24, 16, 72, 48))])
