@@ -48,6 +48,7 @@ _COUNTED = (
 )  # fmt: skip
 _MASKS = "masks"  # a further output of MMDeploy's detectors, which is left out
 _KERAS_LIMITS = Limits(0.3, 0.45)  # of keras-yolo3's program
+_V4_BOXES = 3  # of a cell
 _V4_LIMITS = Limits(0.4, 0.6, single=True)  # of pytorch-YOLOv4's program
 _PADDLE_LIMITS = Limits(0.25, 0.7)
 _ZOO = ("bboxes", "labels", "scores")
@@ -266,12 +267,14 @@ def rows_of_yolov9(ends: Ends) -> Iterator[Head]:
 
 def yolov4(ends: Ends) -> Iterator[Head]:
     """pytorch-YOLOv4: `boxes` [1, n, 1, 4] as corners relative to the picture, and `confs`
-    [1, n, classes]."""
-    named = _named(ends)
-    if {*named} != {"boxes", "confs"}:
+    [1, n, classes]; or other names for three boxes in each cell, which no other family has so."""
+    if len(ends.outputs) != 2:
         return
-    boxes, scores = named["boxes"], named["confs"]
+    boxes, scores = ends.outputs
     if len(scores.shape) != 3 or boxes.shape != (1, scores.shape[1], 1, 4):
+        return
+    named = {*_named(ends)} == {"boxes", "confs"}
+    if not named and scores.shape[1] not in box_counts(ends.image, _V4_BOXES):
         return
 
     def rows(to: Appender) -> str:
