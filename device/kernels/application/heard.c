@@ -211,12 +211,14 @@ static int give_scores(ek_task *task, void *context, char *error) {
     const float *scores = task->results[task->output];
     const double start = (double)(l->is_vad ? l->heard_to : l->first) / l->rate;
     l->heard_to = l->first + l->window;
-    const double end = (double)l->heard_to / l->rate;
+    const double end = (double)l->heard_to / l->rate, part = (end - start) / (double)l->classes;
     char label[EK_APP_LABEL_BYTES];
     for (int i = 0; i < l->inputs; i++)
         if (l->carried[i] >= 0)
             memcpy(l->given[i], task->results[l->carried[i]], bytes_of(&task->ins[i]));
-    for (int n = 0; n < (int)l->classes; n++) {
+    for (int n = 0; l->is_vad && n < (int)l->classes; n++) /* equally long parts of the window */
+        follow(l, task, 0, (double)scores[n], start + n * part, start + (n + 1) * part);
+    for (int n = 0; !l->is_vad && n < (int)l->classes; n++) {
         /* A word is in several windows: their mean is surer than each. */
         const double score = (double)scores[n];
         l->scores[n] = l->overlaps && l->has_last ? (score + l->before[n]) / 2 : score;

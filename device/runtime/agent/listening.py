@@ -148,16 +148,27 @@ class Listener:
         scores = _values(outputs[self._task.output])
         start = self._heard_to if self._task.kind == VAD else self._first
         end = self._heard_to = self._first + self._window
+        if self._task.kind == VAD:
+            return self._spoken(scores, start, end)
         # A word is in several windows: their mean is surer than each.
         means = [(a + b) / 2 for a, b in zip(scores, self._last)] if self._overlaps else scores
         self._last = scores
         found = []
         for number, score in enumerate(means or scores):
             if len(scores) == 1 or is_word(self._label(number)):
-                gate = self._gates.setdefault(number, Gate(_GAP if self._task.kind == VAD else 0))
-                rate = self._task.rate
-                found += self._made(number, gate.take(score, start / rate, end / rate))
+                found += self._follow(number, score, start, end)
         return found
+
+    def _spoken(self, scores: Sequence[float], start: int, end: int) -> List[Heard]:
+        """What ended in these equally long parts of the sound."""
+        edges = [start + (end - start) * i / len(scores) for i in range(len(scores) + 1)]
+        parts = zip(scores, edges, edges[1:])
+        return [heard for part in parts for heard in self._follow(0, *part)]
+
+    def _follow(self, number: int, score: float, start: float, end: float) -> List[Heard]:
+        gate = self._gates.setdefault(number, Gate(_GAP if self._task.kind == VAD else 0))
+        rate = self._task.rate
+        return self._made(number, gate.take(score, start / rate, end / rate))
 
     @property
     def _overlaps(self) -> bool:

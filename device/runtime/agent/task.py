@@ -58,11 +58,12 @@ class TaskSpec(Record):
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
-    each class, f32; the last window ends where the sound does if `fit` is LAST, and silence comes
-    before a sound that is shorter. For `transcribe` the input is such a window, too, NORMALIZED if
-    `fit` says so, and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`;
-    with the signatures LISTEN and WRITE, `characters` is agent/dictation.py's file. For `detect`
-    with the signatures FIND and READ, `characters` is the file of READ.
+    each class, or, for `vad`, for each of equally long parts of the window, f32; the last window
+    ends where the sound does if `fit` is LAST, and silence comes before a sound that is shorter.
+    For `transcribe` the input is such a window, too, NORMALIZED if `fit` says so, and the output
+    has CHARACTER_FIELDS f32 for each place along it, as for `ocr`; with the signatures LISTEN and
+    WRITE, `characters` is agent/dictation.py's file. For `detect` with the signatures FIND and
+    READ, `characters` is the file of READ.
 
     For `speak`, `input` takes the numbers of phonemes of a voice, agent/voice.py's file
     `characters`; `output` is samples, of which output `mask`, if there is one, says how many count.
