@@ -16,6 +16,7 @@ from tests.cli.test_ocr import line_reader, stripes
 from tests.cli.test_transcribe import spoken, transcriber
 from tests.support.c_application import build_program
 from tests.support.detectors import detector
+from tests.support.onnx_models import model, node, save, value
 
 _PROGRAM = """
 #include <stdio.h>
@@ -142,6 +143,33 @@ def test_states_are_carried_from_window_to_window(edgekit, home, root, program, 
         expected = _expected([*ear.feed(sound.tolist()), *ear.finish()])
     assert len(expected) == 1
     assert _lines(program, root, "hear", sound.tobytes(), 7001)[:-1] == expected
+
+
+def _in_parts(folder: Path) -> Path:
+    """As pyannote: 80 parts of a second, of which those that are loud have another class than the
+    first."""
+    nodes = [
+        node("Reshape", ["x", "shape"], ["parts"]),
+        node("ReduceMax", ["parts"], ["loud"], axes=[2], keepdims=1),
+        node("Mul", ["loud", "gain"], ["logits"]),
+        node("Add", ["logits", "bias"], ["y"]),
+    ]
+    bias = np.float32([9, 0, 0, 0, 0, 0, 0])
+    constants = {"shape": np.array([1, 80, 200]), "gain": np.float32([0, *[40] * 6]), "bias": bias}
+    made = model(nodes, [value("x", [1, 1, 16000])], ["y"], constants, opset=13)
+    return save(made, folder)
+
+
+def test_speech_in_parts_of_a_window(edgekit, home, root, program):
+    sound = np.zeros(40000, np.float32)
+    sound[5000:20000] = 0.5
+    assert edgekit("deploy", _in_parts(home), "--task", "vad").code == 0
+    with open_on_board(root=root) as board:
+        ear = listen(board)
+        found = [*ear.feed(sound.tolist()), *ear.finish()]
+    ((start, end),) = ((each.start, each.end) for each in found)
+    assert (start, end) == pytest.approx((5000 / 16000 - 0.03, 20000 / 16000 + 0.03))
+    assert _lines(program, root, "hear", sound.tobytes(), 7001)[:-1] == _expected(found)
 
 
 def test_what_is_said_is_that_of_python(edgekit, home, root, program):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import EMBED, KEYWORD, TRANSCRIBE, TaskSpec
+from edgekit.device.runtime.agent.task import EMBED, KEYWORD, TRANSCRIBE, VAD, TaskSpec
 from edgekit.host.compiler.frontends import outline_model
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
@@ -38,6 +38,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
 from edgekit.host.compiler.tasks.shares import as_shares
 from edgekit.host.compiler.tasks.sound_recipe import Recipe
 from edgekit.host.compiler.tasks.speech import BLANKS, WORD
+from edgekit.host.compiler.tasks.spoken import marble_net_recipe, with_speech
 from edgekit.host.compiler.tasks.vectors import unit_vector
 from edgekit.host.errors import InputError
 
@@ -68,7 +69,9 @@ def kaldi_recipe(path: Path) -> Recipe | None:
     found = found or speech_brain_recipe(path, names)
     width = (first.shape or ())[2]
     if found is None:
+        shapes = {slot.name: slot.shape or () for slot in outline.outputs}
         found = nemo_recipe(onnx_metadata(path), names, outputs, rows)
+        found = found or marble_net_recipe(names, shapes, rows)
         rows, width = width, rows
     if found is None:
         return None
@@ -176,6 +179,9 @@ def kaldi_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
         tensors[name] = replace(one, data=data)
     own = replace(graph, tensors=tensors, inputs=(recipe.input,))
     own = rows_before(own, recipe.input, recipe.features, rows, recipe.scaled)
+    if recipe.task == VAD:
+        made, spec = with_speech(own, own.tensors[own.outputs[0]], recipe.features.rate)
+        return _with_source(made, spec, recipe, "finds speech as MarbleNet")
     if recipe.task == TRANSCRIBE:
         return _transcriber(path, own, recipe, options.task == TRANSCRIBE)
     return _embedder(own, recipe) if recipe.task == EMBED else _classifier(path, own, recipe)

@@ -76,8 +76,6 @@ _KNOWN = (
     _by(f"it takes Dolphin's features of sound, which are not computed here; {_CTC}", "", "",
         "dolphin"),
     _by(f"it takes TeleSpeech's MFCC, which are not computed here; {_CTC}", "", "", "telespeech"),
-    _by("it tells speakers apart in 10 s of sound, whose parts are not put together here; use "
-        "silero_vad.onnx for when somebody speaks", "", "", "pyannote"),
     _by(FSMN, "speech in_cache0"),
     _by("it gives text commas and full stops, which is not done here", "", "", "ct-transformer"),
     # Other sounds.
@@ -162,11 +160,6 @@ def _has_face_points(first: _Shape, made: Sequence[_Shape]) -> bool:
     return first[2:] == (112, 112) and len(made) == 1 and made[0] in ((1, 136), (1, 212))
 
 
-def _tells_speakers_apart(first: _Shape, made: Sequence[_Shape]) -> bool:
-    """pyannote: for each place, which of three speakers or which two of them speak."""
-    return len(first) == 3 and first[1] == 1 and len(made) == 1 and made[0][2:] == (7,)
-
-
 def _finds_by_regions(first: _Shape, made: Sequence[_Shape]) -> bool:
     """Faster R-CNN and Mask R-CNN: boxes, classes and scores of a picture without a batch."""
     rows = made[0][0] if made and len(made[0]) == 2 and made[0][1] == 4 else None
@@ -191,8 +184,6 @@ _BY_SHAPES = (
      "Silero's silero_vad.onnx", _hears_speech),
     ("it is like Resemblyzer, whose features of sound are not computed here; use WeSpeaker's or "
      "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
-    ("it may tell speakers apart, whose parts are not put together here; use silero_vad.onnx for "
-     "when somebody speaks", _tells_speakers_apart),
     ("it is like YOLO-NAS-Pose, whose rows are not decoded; use yolov8n-pose",
      lambda first, made: len(first) == 4 and len(made) == 1 and made[0][1:] == (57,)),
     ("it may be CREPE, whose numbers are pitches, which no task shows",

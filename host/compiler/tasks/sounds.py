@@ -39,6 +39,7 @@ from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_w
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
 from edgekit.host.compiler.tasks.shares import SCORES, as_shares, is_share
 from edgekit.host.compiler.tasks.speech import transcriber
+from edgekit.host.compiler.tasks.spoken import pyannote
 from edgekit.host.compiler.tasks.unsupported import known_listener
 from edgekit.host.errors import InputError
 
@@ -72,7 +73,7 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     if made is None and task in ("auto", "guess", KEYWORD) and is_open_wake_word(graph):
         made = open_wake_word(path, graph, task == "auto")
     if made is None and (guesses or task == VAD):
-        made = _vad(graph, task == VAD)
+        made = pyannote(graph) or _vad(graph, task == VAD)
     if made is None and (guesses or task == KEYWORD):
         made = _keyword(path, graph, task == KEYWORD, guesses)
     if made is None and task in SOUNDS:

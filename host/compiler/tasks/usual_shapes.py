@@ -43,6 +43,7 @@ from edgekit.host.compiler.tasks.lines import (
 from edgekit.host.compiler.tasks.named import named_file
 from edgekit.host.compiler.tasks.page import part_of
 from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
+from edgekit.host.compiler.tasks.spoken import WINDOW, takes_speakers_apart
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
@@ -153,6 +154,9 @@ def _proposals(
             {each.name: _silero_shape(each, window) for each in asked},
             "for a window of speech as Silero's models take it",
         )
+    made = [slot.shape or () for slot in outline_model(path).outputs]
+    if len(made) == 1 and not others and takes_speakers_apart(first.shape or (), made[0]):
+        yield {first.name: (1, 1, WINDOW)}, "10 s of sound"
     channels, *extents = (first.shape or ())[1:] or (None,)
     config = read_config(path)
     # Optimum leaves the channels open, too.

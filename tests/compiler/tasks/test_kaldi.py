@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.device.runtime.agent.sound_vectors import vector_of_sound
@@ -62,6 +63,14 @@ def _file(folder, nodes, inputs, outputs, constants=(), name="m.onnx", **about):
         entry = made.metadata_props.add()
         entry.key, entry.value = key, str(text)
     return save(made, folder, name)
+
+
+def _with_shape(path, name, shape):
+    """The file with the shape of its output."""
+    made = onnx.load(path)
+    (end,) = (each for each in made.graph.output if each.name == name)
+    end.CopyFrom(value(name, shape))
+    onnx.save(made, path)
 
 
 def _run(made, x):
@@ -138,6 +147,54 @@ def test_speech_of_nemo(tmp_path, bands, window, said):
     found = _run(made, x)[0]
     assert (found[:95, 0] == np.roll(shares, 1, 1).argmax(1)[:95]).mean() > 0.98
     np.testing.assert_allclose(found[:95, 1], shares.max(1)[:95], atol=5e-3)
+
+
+@pytest.mark.parametrize("parts", [50, 1])
+def test_speech_in_parts_by_marble_net(tmp_path, parts):
+    """NeMo's features as they are, and a score for every second row, or for all of them."""
+    weights = np.random.default_rng(0).normal(0, 0.02, (80, 2)).astype(np.float32)
+    nodes = [
+        node("Transpose", ["audio_signal"], ["x"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "w"], ["each"]),
+        node("Reshape", ["each", "shape"], ["apart"]),
+        node("ReduceMean", ["apart"], ["logits"], axes=[2 if parts > 1 else 1], keepdims=0),
+    ]
+    ends = [1, parts, 100 // parts, 2] if parts > 1 else [1, 100, 2]
+    constants = {"w": weights, "shape": np.array(ends)}
+    given = [value("audio_signal", ["n", 80, 100]), value("length", ["n"], "s64")]
+    nodes.append(node("Cast", ["length"], ["unused"], to=1))
+    path = _file(tmp_path, nodes, given, ["logits"], constants)
+    _with_shape(path, "logits", [1, parts, 2] if parts > 1 else [1, 2])
+    made = _prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.rate) == ("vad", 16000)
+    assert "finds speech as MarbleNet" in made.graph.notes[-1]
+    x = _sound(16000)
+    louder = np.concatenate([x[:1], x[1:] - np.float32(0.97) * x[:-1]])
+    power = _frames(louder, 400, 512, np.hanning(400), 100)
+    logits = np.log(power @ _slaney(80) + 2**-24) @ weights
+    logits = logits.reshape(parts, -1, 2).mean(1)
+    speech = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+    np.testing.assert_allclose(_run(made, x)[0], speech, atol=1e-4)
+
+
+def test_speech_of_anybody_by_pyannote(tmp_path):
+    """Its first class is silence, the others are who speaks; the file may take any length."""
+    nodes = [node("Reshape", ["x", "shape"], ["apart"]), node("Mul", ["apart", "w"], ["each"]),
+             node("ReduceMean", ["each"], ["level"], axes=[2], keepdims=1),
+             node("Mul", ["level", "gain"], ["logits"]),
+             node("LogSoftmax", ["logits"], ["y"], axis=2)]  # fmt: skip
+    gain = np.arange(7, dtype=np.float32)
+    constants = {"shape": np.array([1, -1, 200]), "w": np.float32([9]), "gain": gain}
+    path = _file(tmp_path, nodes, [value("x", ["n", 1, "t"])], ["y"], constants)
+    _with_shape(path, "y", ["n", "p", 7])
+    options = CompileOptions(task="guess")
+    made = with_task(path, import_for_task(path, options), options)
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("vad", ("speech",))
+    x = _sound(160000)
+    logits = 9 * x.reshape(800, 200).mean(1, keepdims=True) * gain
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    found = evaluate(made.graph, {"x": x[None, None]}).outputs[made.task.output]
+    np.testing.assert_allclose(found[0], 1 - shares[:, 0], atol=1e-5)
 
 
 def test_speakers_of_nemo_and_speech_brain(tmp_path):

@@ -86,7 +86,6 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"x": (1, 3, 64, 64)}, ["label_xyxy_score"], "", "as in PINTO's model zoo"),
         ({"mel": (1, 80, 9)}, ["n_layer_cross_k"], "", "as sherpa-onnx exports it"),
         ({"input_ids": (1, 1)}, ["logits"], "", "answers another"),
-        ({"x": (1, 1, 7)}, ["y"], "", "may tell speakers apart"),
         ({"x": (1, 80, 2)}, ["y"], "", "may be MarbleNet"),
         ({"x": (1, 3, 64, 64)}, ["tf_op_layer_ArgMax", "tf_op_layer_Max"], "", "LPRNet of TAO"),
     ],
