@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.device.runtime.application import InputError
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import import_for_task, with_task
 from tests.cli.test_detect import served
 from tests.cli.test_hearing import _RATE, _wav
 from tests.support.applications import FORM, form_with
@@ -97,6 +100,26 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
     for where, wrong in (("/transcribe", b"no sound"), ("/v1/audio/transcriptions", form[:90])):
         ((status, said),) = served(home, root, {where: wrong}, kind="text/plain").values()
         assert status == 400 and "expected" in said
+
+
+@pytest.mark.parametrize("samples", ["samples", 10000])
+def test_a_mask_of_samples_is_full(tmp_path, samples):
+    """As of files for sounds that are padded: its sums, of many samples, are then known."""
+    made = onnx.load(transcriber(tmp_path, samples))
+    made.graph.input.append(value("attention_mask", [1, samples], "s64"))
+    nodes = [
+        node("CumSum", ["attention_mask", "one"], ["so_far"]),
+        node("ReduceMax", ["so_far"], ["length"], keepdims=0),
+        node("Cast", ["length"], ["count"], to=1),
+        node("Sub", ["count", "count"], ["none"]),
+        node("Add", ["own", "none"], ["logits"]),
+    ]
+    made.graph.node[-1].output[0] = "own"
+    made.graph.node.extend(nodes)
+    path, options = save(made, tmp_path), CompileOptions(task="guess")
+    graph = import_for_task(path, options)
+    task = with_task(path, graph, options).task
+    assert task is not None and task.kind == "transcribe" and graph.inputs == ("input_values",)
 
 
 def test_open_length_and_missing_characters(edgekit, home):

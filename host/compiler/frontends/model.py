@@ -25,6 +25,7 @@ def import_model(
     signature: str = "",
     decoder: DecoderOptions = DEFAULT_DECODER,
     max_rows: int | None = None,
+    ones: Mapping[str, str] | None = None,
 ) -> Graph:
     """Imports a model of any supported format. Raises `InputError` with one line.
 
@@ -32,7 +33,8 @@ def import_model(
     several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs
     and override the stored shapes of TensorFlow Lite and Caffe inputs. `decoder` is for GGUF files,
     `max_rows` for ONNX files: how many rows a result of data-dependent size has where nothing else
-    limits it.
+    limits it. `ones`, also for these, are inputs of nothing but 1, with the name of the input whose
+    shape each has.
     """
     kind = format_of(path)
     for option, given in (
@@ -61,7 +63,7 @@ def import_model(
     if kind == "onnx":
         from edgekit.host.compiler.frontends.onnx.importer import import_onnx
 
-        return import_onnx(path, shapes, max_rows)
+        return import_onnx(path, shapes, max_rows, ones or {})
     if kind == "gguf":
         from edgekit.host.compiler.frontends.gguf.importer import import_gguf
 

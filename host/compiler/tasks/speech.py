@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.device.runtime.agent.task import NORMALIZED, STRETCH, TRANSCRIBE, TaskSpec
+from edgekit.host.compiler.frontends import outline_model
+from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.sidecars import (
     CONFIG,
@@ -23,6 +25,7 @@ from edgekit.host.compiler.tasks.lines import FILE, character_document, characte
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized
 from edgekit.host.errors import InputError
 
+_MASKED = ("input_values", "attention_mask")
 SECONDS = 10  # of a window, if nothing says how long it is
 RATE = 16000
 _LEAST = 4000  # samples of a window
@@ -106,6 +109,17 @@ def transcriber(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepare
     listed = [*speech.characters, *[""] * (count - len(speech.characters))]
     listed.pop(speech.blank)  # the board counts it as 0
     return recognized(made, spec, does, source, {FILE: character_document(listed)})
+
+
+def masks_of_sound(path: Path) -> dict[str, str]:
+    """Which samples count, as files of Hugging Face for padded sounds take it, with the name of
+    the samples: all do, since windows are full, but for silence at the end. Empty for others."""
+    if format_of(path) != "onnx":
+        return {}
+    inputs = outline_model(path).inputs
+    names, kinds = [slot.name for slot in inputs], [slot.dtype for slot in inputs]
+    is_masked = names == [*_MASKED] and kinds == [DType.F32.value, DType.I64.value]
+    return {names[1]: names[0]} if is_masked else {}
 
 
 def unlisted_speech(graph: Graph) -> str:

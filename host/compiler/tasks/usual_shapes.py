@@ -42,7 +42,7 @@ from edgekit.host.compiler.tasks.lines import (
 )
 from edgekit.host.compiler.tasks.named import named_file
 from edgekit.host.compiler.tasks.page import part_of
-from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
+from edgekit.host.compiler.tasks.speech import SECONDS, masks_of_sound, read_speech
 from edgekit.host.compiler.tasks.spoken import WINDOW, takes_speakers_apart
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
@@ -80,14 +80,18 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
         return _of_one_picture(path, made, options)
     except InputError as error:
         known = options.task != "none" and not options.shapes
-        found = _proposals(path, open_inputs(error), options) if known else iter(())
+        ones = masks_of_sound(path) if known else {}
+        asked = [each for each in open_inputs(error) if each.name not in ones]
+        found = _proposals(path, asked, options) if known else iter(())
         shapes, why = next(found, ({}, ""))
         if not shapes and options.task == "guess" and (said := named_file(path)):
             raise InputError(f"{path.name}: {said}; for its tensors alone, {error}") from None
-        if not shapes:
+        if not shapes and (asked or not ones):
             raise
     rows = _rows_of_voice(path, shapes, options)
-    graph = import_model(path, shapes, options.signature, max_rows=rows)
+    graph = import_model(path, shapes, options.signature, max_rows=rows, ones=ones)
+    if not shapes:
+        return graph
     given = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
     note = f"open shapes are {given}, {why}; --input-shape gives others"
     return replace(graph, notes=(*graph.notes, note))

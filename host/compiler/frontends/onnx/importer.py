@@ -8,10 +8,13 @@ layout pass removes. All shapes are static: open input dimensions are set by `sh
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
@@ -42,20 +45,28 @@ _SHOWN_LABELS = 12
 _SPARE_LIMIT = 64
 _SPARE_STEP = 16  # halves of the number of rows stay whole
 _BFLOAT16 = "BFLOAT16"
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def import_onnx(path: Path, shapes: Shapes | None = None, most_rows: int | None = None) -> Graph:
+def import_onnx(
+    path: Path,
+    shapes: Shapes | None = None,
+    most_rows: int | None = None,
+    ones: Mapping[str, str] = _NONE,
+) -> Graph:
     """Imports an .onnx file; `shapes` set the open dimensions of inputs, by name, and `most_rows`
-    how many rows results of data-dependent length have where nothing else limits them.
+    how many rows results of data-dependent length have where nothing else limits them. `ones` are
+    INT64 inputs that become constants of nothing but 1, with the name of the input whose shape each
+    has.
 
     Raises `InputError` with one line that names the file and the node.
     """
     try:
         model = read_onnx(path)
         try:
-            return graph_from_onnx(model, str(path), shapes or {}, most_rows=most_rows)
+            return graph_from_onnx(model, str(path), shapes or {}, most_rows=most_rows, ones=ones)
         except OpenShapesError as error:
-            fits = partial(graph_from_onnx, model, str(path), most_rows=most_rows)
+            fits = partial(graph_from_onnx, model, str(path), most_rows=most_rows, ones=ones)
             raise error.answered(str(path), fits) from error
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
@@ -67,6 +78,7 @@ def graph_from_onnx(
     shapes: Shapes,
     most_nodes: int = MOST_NODES,
     most_rows: int | None = None,
+    ones: Mapping[str, str] = _NONE,
 ) -> Graph:
     """`import_onnx` on the records of `file`; messages do not start with its name.
 
@@ -81,15 +93,16 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    fused = fuse_groups(fuse_imputers(fuse_dynamic(model)))
+    kept = tuple(i for i in model.inputs if i.name not in ones)
+    fused = fuse_groups(fuse_imputers(fuse_dynamic(replace(model, inputs=kept))))
     for spare in range(0, _SPARE_LIMIT, _SPARE_STEP):
-        made = _Import(fused, shapes, most_nodes, most_rows, spare)
+        made = _Import(fused, shapes, most_nodes, most_rows, spare, ones)
         try:
             return made.run(Path(file).stem)
         except InputError:
             if not made.walk.bounded.ambiguous:
                 raise
-    return _Import(fused, shapes, most_nodes, most_rows, _SPARE_LIMIT).run(Path(file).stem)
+    return _Import(fused, shapes, most_nodes, most_rows, _SPARE_LIMIT, ones).run(Path(file).stem)
 
 
 class _Import:
@@ -102,8 +115,10 @@ class _Import:
         most_nodes: int,
         most_rows: int | None,
         spare: int,
+        ones: Mapping[str, str],
     ) -> None:
         self._model = model
+        self._ones = ones
         self._shapes = shapes
         self._builder = GraphBuilder()
         self.walk = Walk(self._builder, model.functions, most_nodes, most_rows, spare)
@@ -130,7 +145,9 @@ class _Import:
         builder.begin("model")
         walk = self.walk
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
-        scope = OnnxScope(model.constants, model.opset, {t.name: t for t in inputs})
+        whole = {name: np.ones(fixed.shapes[of], np.int64) for name, of in self._ones.items()}
+        constants = {**model.constants, **whole}
+        scope = OnnxScope(constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, model.outputs, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
         made = [
