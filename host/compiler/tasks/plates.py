@@ -58,6 +58,14 @@ _PARSEQ = Usual(
     0,
     {"fit": STRETCH, "filter": CUBIC, "mean": (127.5,), "scale": (127.5,)},
 )
+# ViTSTR's authors' take gray words, and begin with a slot and a character that stand for nothing.
+_GRAY_WORD, _GRAY_SLOTS = (224, 224, 1), (25, 26, 27)
+_GRAY = Usual(
+    "ViTSTR",
+    string.digits + string.ascii_letters + string.punctuation,
+    1,
+    {"fit": STRETCH, "filter": CUBIC, "mean": (127.5,), "scale": (127.5,)},
+)
 _OF_DOCTR = re.compile(r"(parseq|vitstr|sar_)")  # begins names of its models with an end
 
 
@@ -109,19 +117,29 @@ def _apart(to: Appender, seen: str) -> str:
 
 
 def _of_a_word(model: KnownModel) -> Prepared | None:
-    """Logits [1, slots, characters] of pictures as PARSeq and docTR take them; what is behind the
-    first end does not count."""
+    """Logits [1, slots, characters] of pictures as PARSeq, docTR and ViTSTR take them; what
+    is behind the first end does not count."""
     image, scores = model.ends.image, model.ends.only(3)
-    if scores is None or (image.height, image.width, image.channels) != _WORD:
+    size = (image.height, image.width, image.channels)
+    if scores is None or size not in (_WORD, _GRAY_WORD):
         return None
     _, slots, count = scores.shape
-    if (slots, count) == (_PARSEQ_SLOTS, len(_PARSEQ.characters) + 1):
+    is_gray = size == _GRAY_WORD and slots in _GRAY_SLOTS and count == len(_GRAY.characters) + 2
+    if is_gray:
+        usual = _GRAY
+    elif size != _WORD:
+        return None
+    elif (slots, count) == (_PARSEQ_SLOTS, len(_PARSEQ.characters) + 1):
         usual = _PARSEQ
     elif count == len(DOCTR.characters) + 1 and _OF_DOCTR.match(model.path.stem.lower()):
         usual = DOCTR
     else:
         return None
     to = Appender(model.ends.graph, _OUTPUT)
+    known = [*usual.characters]
+    if is_gray:
+        known, slots = ["", *known], slots - 1
+        scores = to.tensor(to.add_all(ops.Split(1, (1, slots)), to.floats(scores.name))[1])
     seen = characters_seen(to, scores, usual.blank)
     number, sure = to.add_all(ops.Split(2, (1, 1)), seen)
     half, zero = (to.constant(np.full((1, 1, 1), value)) for value in (0.5, 0))
@@ -134,7 +152,7 @@ def _of_a_word(model: KnownModel) -> Prepared | None:
     pixels = {**usual.pixels, **model.pixels(0)}
     how = f"in {slots} slots, with those of {usual.whose}, since there are {count}"
     how += ", pixels as it takes them"
-    return _told(model, to, seen, [*usual.characters], pixels, how, "a word")
+    return _told(model, to, seen, known, pixels, how, "a word")
 
 
 def _config(model: KnownModel, scores: Tensor) -> dict[str, Any] | None:
