@@ -46,7 +46,7 @@ from edgekit.host.compiler.tasks.landmarks import PFLD_NUMBERS, pfld
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
-from edgekit.host.compiler.tasks.persons import person_maps, undecided_maps, vit_pose
+from edgekit.host.compiler.tasks.persons import face_maps, person_maps, undecided_maps, vit_pose
 from edgekit.host.compiler.tasks.plates import plate_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
@@ -289,6 +289,7 @@ def _pose(model: KnownModel) -> Prepared | None:
         heads = itertools.chain(heads, person_maps(model.ends), vit_pose(model.ends))
     else:
         heads = itertools.chain(heads, person_maps(model.ends))
+    heads = itertools.chain(face_maps(model.ends, model.path.stem), heads)
     if not model.labels(PFLD_NUMBERS):  # which may also be classes
         heads = itertools.chain(heads, pfld(model.ends))
     for head in heads:

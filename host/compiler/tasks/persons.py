@@ -3,6 +3,7 @@ PoseNet (Papandreou et al., 2018)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +27,9 @@ _PIXELS = {
     **IMAGENET_SCALING,
 }
 _NET_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
+_FACE, _FACE_POINTS, _FACE_OUTPUT = (256, 256, 3), 68, "landmarks_xyscore"
+_FACE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (0.0,), "scale": (255.0,)}
+_FAN = re.compile(r"(?<![a-z])(2d)?fan([-_.\d]|$)")
 _SIGMA, _RADIUS = 0.8, 5  # of the blur before ViTPose's maps are read
 _TINY = float(np.finfo(np.float32).eps)
 _LOW, _HIGH = 0.001, 50.0  # scores whose logarithm is taken
@@ -132,6 +136,40 @@ def person_maps(ends: Ends) -> Iterator[Head]:
         yield _of_maps("hrnet", what, output, np.full((1, 1, 2), _PART))
 
 
+def face_maps(ends: Ends, stem: str) -> Iterator[Head]:
+    """FAN (Bulat and Tzimiropoulos, 2017), which is known by its name, since others after it take
+    pixels in other ways: maps of 68 points of a face, which are a quarter of a pixel towards the
+    larger neighbor. Files with the points, in pixels of the maps, name both outputs."""
+    image, maps = ends.image, next((t for t in ends.outputs if len(t.shape) == 4), None)
+    if maps is None or (image.height, image.width, image.channels) != _FACE:
+        return
+    if maps.shape != (1, _FACE_POINTS, *(n // _PART for n in _FACE[:2])):
+        return
+    points = next((t for t in ends.outputs if t.name == _FACE_OUTPUT), None)
+    if points is None and not (len(ends.outputs) == 1 and _FAN.search(stem.lower())):
+        return
+    _, count, height, width = maps.shape
+
+    def rows(to: Appender) -> str:
+        flat = to.add(ops.Reshape((1, count, height * width)), to.floats(maps.name))
+        if points is not None:
+            found = to.add(ops.Reshape((1, count, POINT_FIELDS)), to.floats(points.name))
+            at, _ = to.add_all(ops.Split(2, (2, 1)), found)
+        else:
+            column, row = _cells(to, _place(to, flat, count), width)
+            values = to.add(ops.Reshape((maps.elements,)), flat)
+            slope = _derivatives(to, values, (height, width), column, row)
+            slope, _ = to.add_all(ops.Split(2, (2, 3)), slope)
+            step = to.add(ops.Mul(), to.add(ops.Sign(), slope), _number(to, 0.25))
+            middle = to.add(ops.Add(), to.add(ops.Concat(2), column, row), _number(to, 0.5))
+            at = to.add(ops.Add(), middle, step)
+        return _row(to, to.add(ops.Mul(), at, _number(to, _PART)), _best(to, flat, count))
+
+    what = f"'{maps.name}' is like FAN's maps of the points of a face, which fills the picture and "
+    what += "is not looked for"
+    yield Head("fan", what, 1, rows, _FACE_PIXELS, ("face",))
+
+
 def undecided_maps(ends: Ends) -> str:
     """What is missing where the only output may be maps of points, or of classes; else empty."""
     output = ends.only(4)
@@ -209,17 +247,7 @@ def _blur(size: int) -> Array:
 def _shift(to: Appender, values: str, size: tuple[int, int], column: str, row: str) -> str:
     """How far the largest values, which are in these columns and rows, are behind the extremum of
     the parabola through them and their neighbors: x and y [1, points, 2], at most 1."""
-    count, (height, width) = to.shape(column)[1], size
-    y, x = (
-        _between(to, to.add(ops.Add(), at, to.constant(step.reshape(1, 1, 9))), 0, last - 1)
-        for at, step, last in zip((row, column), np.mgrid[-1:2, -1:2], size, strict=True)
-    )
-    first = to.constant(height * width * np.arange(count)[None, :, None])
-    number = to.add(ops.Add(), to.add(ops.Mul(), y, _number(to, width)), x)
-    number = to.add(ops.Convert(DType.I64), to.add(ops.Add(), number, first))
-    around = to.add(ops.Gather(0), values, to.add(ops.Reshape((9 * count,)), number))
-    around = to.add(ops.Reshape((1, count, 9)), around)
-    made = to.add(ops.MatMul(), around, to.constant(_DERIVATIVES[None]))
+    made = _derivatives(to, values, size, column, row)
     dx, dy, dxx, dyy, dxy = to.add_all(ops.Split(2, (1,) * 5), made)
     dxx, dyy = (to.add(ops.Add(), each, _number(to, _TINY)) for each in (dxx, dyy))
 
@@ -230,6 +258,22 @@ def _shift(to: Appender, values: str, size: tuple[int, int], column: str, row: s
     across, down = crossed(dyy, dx, dxy, dy), crossed(dxx, dy, dxy, dx)
     shift = to.add(ops.Concat(2), *(to.add(ops.Div(), each, area) for each in (across, down)))
     return _between(to, shift, -1, 1)
+
+
+def _derivatives(to: Appender, values: str, size: tuple[int, int], column: str, row: str) -> str:
+    """Those of maps in one row, across and down, twice of each and of both, at these columns and
+    rows [1, points, 5]."""
+    count, (height, width) = to.shape(column)[1], size
+    y, x = (
+        _between(to, to.add(ops.Add(), at, to.constant(step.reshape(1, 1, 9))), 0, last - 1)
+        for at, step, last in zip((row, column), np.mgrid[-1:2, -1:2], size, strict=True)
+    )
+    first = to.constant(height * width * np.arange(count)[None, :, None])
+    number = to.add(ops.Add(), to.add(ops.Mul(), y, _number(to, width)), x)
+    number = to.add(ops.Convert(DType.I64), to.add(ops.Add(), number, first))
+    around = to.add(ops.Gather(0), values, to.add(ops.Reshape((9 * count,)), number))
+    around = to.add(ops.Reshape((1, count, 9)), around)
+    return to.add(ops.MatMul(), around, to.constant(_DERIVATIVES[None]))
 
 
 def _between(to: Appender, x: str, low: float, high: float) -> str:

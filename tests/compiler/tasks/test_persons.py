@@ -119,3 +119,28 @@ def test_points_of_posenet_are_shifted_from_their_cells(tmp_path):
     np.testing.assert_allclose(points, expected, atol=1e-4)
     np.testing.assert_allclose(box, [*np.min(expected, 0)[:2], *np.max(expected, 0)[:2]], atol=1e-4)
     assert score == pytest.approx(np.mean(expected, 0)[2], abs=1e-5)
+
+
+@pytest.mark.parametrize("has_points", [True, False])
+def test_points_of_a_face_by_fan(tmp_path, has_points):
+    rng = np.random.default_rng(5)
+    maps = rng.random((1, 68, 64, 64)).astype(np.float32)
+    cells = maps[0].reshape(68, -1).argmax(1)
+    row, column = cells // 64, cells % 64
+    places = rng.uniform(5, 60, (68, 2))
+    outputs = {"heatmaps": maps}
+    if has_points:
+        points = np.concatenate([places, np.ones((68, 1))], 1).astype(np.float32)
+        outputs["landmarks_xyscore"] = points[None]
+    path = detector(tmp_path, outputs, (256, 256))
+    if not has_points:
+        assert "68 maps of points, for --task pose" in prepared(path).source
+        path = path.rename(tmp_path / "2DFAN-4.onnx")
+        near, each = np.pad(maps[0], [(0, 0), (1, 1), (1, 1)], mode="edge"), np.arange(68)
+        slope = [near[each, row + 1, column + 2] - near[each, row + 1, column],
+                 near[each, row + 2, column + 1] - near[each, row, column + 1]]  # fmt: skip
+        places = np.stack([column, row], 1) + 0.5 + 0.25 * np.sign(slope).T
+    made = prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("pose", ("face",))
+    _, _, points = _row(made, 68)
+    np.testing.assert_allclose(points[:, :2], 4 * places, atol=1e-3)
