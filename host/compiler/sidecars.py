@@ -17,7 +17,8 @@ TAGS = "selected_tags.csv"  # of the taggers of pictures that SmilingWolf trains
 # Names of files that say nothing of the model; they count if no other model is in the folder.
 COMMON_LABELS = (
     "labels.txt", "label.txt", "labelmap.txt", "label_map.txt", "classes.txt", "class_names.txt",
-    "dict.txt", "coco.names", "obj.names", "imagenet_classes.txt", "yamnet_class_map.csv", TAGS,
+    "labels.csv", "dict.txt", "coco.names", "obj.names", "imagenet_classes.txt",
+    "yamnet_class_map.csv", TAGS,
 )  # fmt: skip
 CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 DENSE = "2_Dense/config.json"  # a layer behind the pooling, which exporters leave out

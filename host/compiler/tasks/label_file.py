@@ -61,7 +61,8 @@ def _read(file: Path) -> tuple[str, ...]:
         lines = label_lines(data or b"")
         if file.suffix == ".csv":
             rows = csv.DictReader(lines)
-            (column,) = _COLUMNS & {*(rows.fieldnames or ())}
+            names = {*(rows.fieldnames or ())}
+            (column,) = names if len(names) == 1 else _COLUMNS & names
             lines = tuple(row[column] or "" for row in rows)
     except (ValueError, KeyError, csv.Error):
         return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +51,11 @@ _LENGTHS = {_BIRDS: (48_000, "as BirdNET takes them"),
             44_032: (44_100, "as Teachable Machine takes them")}  # fmt: skip
 _SLOW = 8000  # samples that may be a second at this rate, or half a second
 # The rate of a window of so many samples for so many classes, and whose it is.
-_WINDOWS = {(320_000, 527): (32_000, "as PANNs take them")}
+_PERCH, _PERCH_PEAK = (160_000, 14_795), 0.25
+_WINDOWS = {(320_000, 527): (32_000, "as PANNs take them"),
+            _PERCH: (32_000, "as Perch takes them")}  # fmt: skip
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
+_LEAST_PEAK = 1e-6  # of samples
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
 # Models of features of sound, whose rows have so many numbers.
 CHANNELS = 40
@@ -177,8 +180,9 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     if len(inputs) != 1 or inputs[0].dtype not in _SAMPLES or _length(inputs[0]) < _LEAST:
         return None
     found = [t for t in outputs if _length(t)]
+    known = [t for t in found if (_length(inputs[0]), _length(t)) in _WINDOWS]
     if len(found) > 1:  # features of the sound are others
-        found = [t for t in found if t.dtype is DType.F32 and is_share(graph, t.name)]
+        found = known or [t for t in found if t.dtype is DType.F32 and is_share(graph, t.name)]
     if len(found) != 1:
         return None
     scores, notes = found[0], read_notes(path)
@@ -203,6 +207,8 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
             f"use --task keyword, with --sample-rate {_SLOW} for the former",
         )
     graph, name, _ = as_shares(graph, scores, birds or read_config(path).independent)
+    if window == _PERCH:
+        graph = _of_peak(graph, _PERCH_PEAK)
     if stated and about.get("do_normalize") is True and inputs[0].dtype is DType.F32:
         graph = _on_any_level(graph)
     spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or usual)
@@ -215,20 +221,44 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
 def _on_any_level(graph: Graph) -> Graph:
     """The graph with samples of any level and offset as input: the model's own has the mean 0 and
     the variance 1, as Wav2Vec2FeatureExtractor of Hugging Face makes it."""
+
+    def divisor(to: Appender, centered: str) -> str:
+        squares = to.add(ops.Mul(), centered, centered)
+        variance = _mean(to, squares)
+        return to.add(ops.Sqrt(), to.add(ops.Add(), variance, to.constant([[LEAST_VARIANCE]])))
+
+    return _centered(graph, divisor)
+
+
+def _of_peak(graph: Graph, peak: float) -> Graph:
+    """The graph with samples of any level and offset as input: the model's own has the mean 0, and
+    `peak` as its largest value. Silence stays so."""
+
+    def divisor(to: Appender, centered: str) -> str:
+        largest = to.add(ops.ReduceMax((1,), keep_dims=True), to.add(ops.Abs(), centered))
+        largest = to.add(ops.Maximum(), largest, to.constant([[_LEAST_PEAK]]))
+        return to.add(ops.Mul(), largest, to.constant([[1 / peak]]))
+
+    return _centered(graph, divisor)
+
+
+def _centered(graph: Graph, divisor: Callable[[Appender, str], str]) -> Graph:
+    """The graph with samples as input, which are divided by what `divisor` appends to those of mean
+    0."""
     own = graph.tensors[graph.inputs[0]]
-    count, name = _length(own), free_name(graph, "samples")
-    samples = Tensor(name, (1, count), DType.F32)
+    name = free_name(graph, "samples")
+    samples = Tensor(name, (1, _length(own)), DType.F32)
     to = Appender(Graph(graph.name, {name: samples}, (), (name,), ()), "level")
-    share = to.constant([[1 / count]])
-    mean = to.add(ops.Mul(), to.add(ops.ReduceSum((1,), keep_dims=True), name), share)
-    centered = to.add(ops.Sub(), name, mean)
-    squares = to.add(ops.Mul(), centered, centered)
-    variance = to.add(ops.Mul(), to.add(ops.ReduceSum((1,), keep_dims=True), squares), share)
-    scale = to.add(ops.Sqrt(), to.add(ops.Add(), variance, to.constant([[LEAST_VARIANCE]])))
-    made = to.add(ops.Reshape(own.shape), to.add(ops.Div(), centered, scale))
-    front = to.with_output(made, own.name)
+    centered = to.add(ops.Sub(), name, _mean(to, name))
+    made = to.add(ops.Div(), centered, divisor(to, centered))
+    front = to.with_output(to.add(ops.Reshape(own.shape), made), own.name)
     tensors, nodes = {**front.tensors, **graph.tensors}, (*front.nodes, *graph.nodes)
     return replace(graph, tensors=tensors, nodes=nodes, inputs=(name,))
+
+
+def _mean(to: Appender, x: str) -> str:
+    total = to.add(ops.ReduceSum((1,), keep_dims=True), x)
+    return to.add(ops.Mul(), total, to.constant([[1 / to.shape(x)[1]]]))
 
 
 def _tensors(graph: Graph, names: tuple[str, ...]) -> list[Tensor]:

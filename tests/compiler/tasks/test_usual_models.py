@@ -206,6 +206,29 @@ def test_sounds_of_many_classes_have_numbers_without_labels(tmp_path, samples, c
     assert labeled is not None and labeled.labels[3] == "sound 3"
 
 
+def test_birds_of_perch_are_as_loud_as_it_takes_them(tmp_path):
+    """Without a mean, and with a peak of 0.25; a list with a line for its title names them."""
+    nodes = [node("ReduceMax", ["inputs"], ["peak"], axes=[1], keepdims=1),
+             node("Mul", ["peak", "gain"], ["label"]),
+             node("Add", ["peak", "e"], ["embedding"])]  # fmt: skip
+    gain = np.zeros((1, 14795), np.float32)
+    gain[0, 4] = 40
+    constants = {"gain": gain, "e": _random(1, 1536)}
+    given = [value("inputs", ["batch", 160_000])]
+    made = model(nodes, given, ["embedding", "label"], constants, opset=13)
+    path = save(made, tmp_path)
+    options = CompileOptions(task="guess")
+    asked = with_task(path, import_for_task(path, options), options)
+    assert asked.task is None and "'label' may be 14795 scores" in asked.source
+    (tmp_path / "labels.csv").write_text("\n".join(["species", *(f"s{i}" for i in range(14795))]))
+    found = with_task(path, import_for_task(path, options), options)
+    assert found.task is not None and found.task.rate == 32000 and found.task.labels[4] == "s4"
+    x = np.full((1, 160_000), 0.7, np.float32)
+    x[0, ::2] = 0.5
+    scores = evaluate(found.graph, {found.task.input: x}).outputs[found.task.output]
+    assert scores[0, 4] == pytest.approx(1 / (1 + 14794 * np.exp(-10)), abs=1e-3)
+
+
 @pytest.mark.parametrize("count", [1, 8])
 def test_persons_of_movenet_in_pictures_of_any_size(tmp_path, count):
     """A file for eight pictures says so."""
