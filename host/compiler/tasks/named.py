@@ -23,6 +23,9 @@ _PIPER = "use a voice of Piper with its .onnx.json: edgekit run voice.onnx --inp
 _MASKS = "use one that finds objects by itself, such as yolov8n-seg or FastSAM"
 _SPEAKERS = "use WeSpeaker's or 3D-Speaker's file"
 _PERSONS = "use one that finds persons, such as yolov8n-pose or MoveNet"
+_POINTS = "it finds points to compare pictures by, which no task shows"
+_TURNED = ("its angles may be how a head is turned or where eyes look, which no task shows; use a "
+           "model of points of the face, such as face_landmarker's")  # fmt: skip
 _TEXT = "use PaddleOCR's detector: edgekit run det.onnx --recognizer rec.onnx --input page.png"
 
 
@@ -71,6 +74,9 @@ _KNOWN = (
         "", "", "paraformer"),
     _by(f"it takes NeMo's features of sound, which are not computed here; {_SPEAKERS}",
         "audio_signal length", "embs"),
+    _by("it takes NeMo's MFCC, which are not computed here; use MarbleNet of 80 bands or Silero's "
+        "silero_vad.onnx for speech, YAMNet for classes of sounds",
+        "audio_signal", "logits", "", 1, 64),
     _by(f"it takes NeMo's features of sound, which are not computed here; {_CTC}",
         "audio_signal length"),
     _by(f"it takes Dolphin's features of sound, which are not computed here; {_CTC}", "", "",
@@ -101,9 +107,15 @@ _KNOWN = (
         "image_embed high_res_feats_0"),
     _by(f"it is the decoder of SAM 2, which takes points and the encoder's output; {_MASKS}",
         "image_embed high_res_feats_0"),
-    _by("it finds points to compare pictures by, which no task shows", "",
-        "keypoints scores descriptors"),
-    _by("it finds points to compare pictures by, which no task shows", "", "semi desc"),
+    _by(_POINTS, "", "keypoints scores descriptors"),
+    _by(_POINTS, "", "semi desc"),
+    _by("it compares the points of two pictures, of which a task takes one", "kpts0 kpts1"),
+    _by("it compares the points of two pictures, of which a task takes one", "",
+        "matches0 mscores0"),
+    _by(_TURNED, "", "angle_y_fc angle_p_fc angle_r_fc"),
+    _by(_TURNED, "", "yaw_pitch_roll"),
+    _by("it is OpenVINO's model for age and sex, of which the age is no score of classes; use "
+        "labels and a classifier of faces", "", "age_conv3 prob"),
     _by("it finds lanes as Ultra-Fast-Lane-Detection-v2 does, which no task shows", "",
         "loc_row loc_col exist_row exist_col"),
     _by("it is NVIDIA's LPRNet of TAO, whose characters are a list of its own that is not read "
@@ -171,17 +183,26 @@ def _hears_speech(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[1] == 80 and len(made) == 1 and made[0][-1:] == (2,)
 
 
+def _compares_points(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """SuperPoint: for each cell of 8 x 8 pixels where a point is or that there is none, and a
+    vector."""
+    cells = tuple(n // 8 if isinstance(n, int) else n for n in first[2:])
+    return first[1:2] in ((1,), (3,)) and [*made] == [(1, n, *cells) for n in (65, 256)]
+
+
 _LANES = ([(1, 101, 56, 4)], [(1, 201, 18, 4)])  # of TuSimple and CULane
+
+# Scores of angles: Hopenet's, L2CS-Net's and WHENet's.
+_ANGLES = ([(1, 66)] * 3, [(1, 90)] * 2, [(1, 120), (1, 66), (1, 66)])
 
 _BY_SHAPES = (
     ("it is like Ultra-Fast-Lane-Detection, whose lanes no task shows; use one that finds the area "
      "of lanes, such as a model for --task segment",
      lambda first, made: first[2:] == (288, 800) and [*made] in _LANES),
-    ("its angles may be how a head is turned or where eyes look, which no task shows; use a model "
-     "of points of the face, such as face_landmarker's",
-     lambda first, made: len(first) == 4 and [*made] in ([(1, 66)] * 3, [(1, 90)] * 2)),
-    ("it may be MarbleNet, which tells speech by NeMo's features of sound and is not run here; use "
-     "Silero's silero_vad.onnx", _hears_speech),
+    (_TURNED, lambda first, made: len(first) == 4 and [*made] in _ANGLES),
+    (_POINTS, _compares_points),
+    ("it may be MarbleNet, which is known by inputs audio_signal and length as NeMo exports them; "
+     "use such a file or Silero's silero_vad.onnx", _hears_speech),
     ("it is like Resemblyzer, whose features of sound are not computed here; use WeSpeaker's or "
      "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
     ("it is like YOLO-NAS-Pose, whose rows are not decoded; use yolov8n-pose",

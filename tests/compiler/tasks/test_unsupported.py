@@ -27,8 +27,9 @@ _CELLS = 16 * 16 + 8 * 8 + 4 * 4 + 2 * 2 + 1  # of 128 x 128 pixels
         (128, [(1, 9 * _CELLS, 5), (1, 9 * _CELLS, 90)], "its outputs are not known ones"),
         (64, [(1, 32, 31, 2)], "its outputs are not known ones"),
         (64, [(1, 38, 8, 8), (1, 19, 8, 8)], "is like OpenPose"),
+        (64, [(1, 65, 8, 8), (1, 256, 8, 8)], "finds points to compare pictures by"),
         (64, [(1, 3, 3)], "may be how a head is turned"),
-        (64, [(1, 66)] * 3, "may be how a head is turned or where eyes look"),
+        (64, [(1, 120), (1, 66), (1, 66)], "may be how a head is turned or where eyes look"),
     ],
 )
 def test_a_detector_is_named(tmp_path, size, shapes, said):
@@ -87,6 +88,9 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"mel": (1, 80, 9)}, ["n_layer_cross_k"], "", "as sherpa-onnx exports it"),
         ({"input_ids": (1, 1)}, ["logits"], "", "answers another"),
         ({"x": (1, 80, 2)}, ["y"], "", "may be MarbleNet"),
+        ({"audio_signal": (1, 64, 9)}, ["logits"], "", "takes NeMo's MFCC"),
+        ({"x": (1, 3, 64, 64)}, ["yaw_pitch_roll"], "", "may be how a head is turned"),
+        ({"kpts0": (1, 9, 2), "kpts1": (1, 9, 2)}, ["y"], "", "the points of two pictures"),
         ({"x": (1, 3, 64, 64)}, ["tf_op_layer_ArgMax", "tf_op_layer_Max"], "", "LPRNet of TAO"),
     ],
 )
