@@ -8,19 +8,25 @@ from typing import Any
 
 from edgekit.device.runtime.agent.task import CLASSIFY, CROP, LINEAR, STRETCH, TaskSpec
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel
-from edgekit.host.compiler.tasks.prepared import Prepared, with_note, without_task
-from edgekit.host.compiler.tasks.shares import as_shares, both_shares, is_vector
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name, with_note, without_task
+from edgekit.host.compiler.tasks.shares import SCORES, as_shares, both_shares, is_vector
 from edgekit.host.compiler.tasks.usual_classes import usual_classes
 
 _IMAGENET = (1000, 1001)  # classes, without and with a background
+_SEX_SIZE, _SEX_OUTPUT = (96, 96, 3), {"fc1": (1, 3)}
+_SEXES = ("female", "male")
+_SEX_PIXELS: dict[str, Any] = {"mean": (127.5,), "scale": (128.0,)}
 _OF_IMAGENET = ("", " for ImageNet")
 
 
 def classifier(model: KnownModel) -> Prepared | None:
     """A single output whose elements are scores of classes. Unless it is asked for, labels, a
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
+    if (made := _sex_of_face(model)) is not None:
+        return made
     ends, config = model.ends, model.config
     scores = [t for t in ends.outputs if class_count(t.shape) > 1]
     if not scores and len(ends.outputs) == 1 and (made := _one_of_two(model)) is not None:
@@ -83,6 +89,23 @@ def _pixels(
     own = alone or model.has_config_for(count)
     usual = {"fit": CROP, "filter": LINEAR} if model.own.task else {"fit": STRETCH}
     return {**usual, **(config.placing if own and pixels else {}), **pixels}, whose
+
+
+def _sex_of_face(model: KnownModel) -> Prepared | None:
+    """InsightFace's model for sex and age, whose third value, the age, is left out."""
+    ends = model.ends
+    size = (ends.image.height, ends.image.width, ends.image.channels)
+    if size != _SEX_SIZE or ends.shapes() != _SEX_OUTPUT or model.labels(3):
+        return None
+    to = Appender(ends.graph, "sex")
+    both, _ = to.add_all(ops.Split(1, (2, 1)), to.floats(ends.outputs[0].name))
+    name = free_name(ends.graph, SCORES)
+    graph = to.with_output(to.add(ops.Softmax(), both), name)
+    pixels = {**(_SEX_PIXELS if model.is_open else {}), **model.pixels(0)}
+    spec = TaskSpec(CLASSIFY, ends.image.name, name, fit=STRETCH, labels=_SEXES, **pixels)
+    source = "because outputs are InsightFace's for the sex and age of a face, which fills the "
+    source += "picture and is not looked for; the age is left out"
+    return Prepared(with_note(graph, f"finds classes, {source}"), spec, source)
 
 
 def _one_of_two(model: KnownModel) -> Prepared | None:

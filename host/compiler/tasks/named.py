@@ -137,8 +137,6 @@ _KNOWN = (
         "Anything for depths", "left right"),
     _by("it fills what a mask hides, of which a task takes none", "image mask"),
     _by(f"it is EAST, whose boxes are not decoded here; {_TEXT}", "", "scores geometry"),
-    _by("it is InsightFace's model for sex and age, whose three values are no scores of classes; "
-        "use labels and a classifier of faces", "data", "fc1", "", 1, 3, 96, 96),
     _by("it is like MediaPipe's hair segmenter, which takes the mask of the picture before with "
         "each; use selfie_multiclass_256x256.tflite, which also finds hair", "", "", "",
         1, 512, 512, 4),
@@ -207,6 +205,8 @@ _BY_SHAPES = (
      "3D-Speaker's file", lambda first, made: first[1:] == (160, 40) and made == [(1, 256)]),
     ("it is like YOLO-NAS-Pose, whose rows are not decoded; use yolov8n-pose",
      lambda first, made: len(first) == 4 and len(made) == 1 and made[0][1:] == (57,)),
+    ("it is like MLPerf Tiny's model for unusual sounds of machines, whose error is no score",
+     lambda first, made: first == (1, 640) and [*made] == [first]),
     ("it may be CREPE, whose numbers are pitches, which no task shows",
      lambda first, made: first[1:] == (1024,) and made == [(1, 360)]),
     ("it may give the points of a face, of whose size and pixels nothing is known; use PFLD's with "

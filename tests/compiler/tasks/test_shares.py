@@ -108,3 +108,17 @@ def test_the_best_class_next_to_shares_is_left_out(tmp_path):
     nodes = [node("Softmax", ["x"], ["y"], axis=1), node("ArgMax", ["x"], ["best"], axis=1)]
     made = prepared(built(tmp_path, parts, nodes, ["best", "y"], _SIZE))
     assert made.task is not None and (made.task.kind, made.task.output) == ("classify", "y")
+
+
+@pytest.mark.parametrize("size", [96, 64])
+def test_the_sex_of_a_face_by_insight_face(tmp_path, size):
+    """The third value is the age; other sizes of pictures may be of any three classes."""
+    parts = {"x": np.array([[1.0, 3.0, 0.4]], np.float32)}
+    made = prepared(built(tmp_path, parts, [node("Identity", ["x"], ["fc1"])], ["fc1"], [size] * 2))
+    if size != 96:
+        assert made.task is None
+        return
+    assert made.task is not None and made.task.labels == ("female", "male")
+    picture = np.zeros((1, 3, size, size), np.float32)
+    scores = evaluate(made.graph, {"images": picture}).outputs[made.task.output]
+    assert scores[0, 1] == pytest.approx(1 / (1 + np.exp(-2)), abs=1e-5)

@@ -88,6 +88,7 @@ def test_an_encoder_of_sound_needs_its_decoder(tmp_path, name):
         ({"mel": (1, 80, 9)}, ["n_layer_cross_k"], "", "as sherpa-onnx exports it"),
         ({"input_ids": (1, 1)}, ["logits"], "", "answers another"),
         ({"x": (1, 80, 2)}, ["y"], "", "may be MarbleNet"),
+        ({"x": (1, 640)}, ["y"], "", "unusual sounds of machines"),
         ({"audio_signal": (1, 64, 9)}, ["logits"], "", "takes NeMo's MFCC"),
         ({"x": (1, 3, 64, 64)}, ["yaw_pitch_roll"], "", "may be how a head is turned"),
         ({"kpts0": (1, 9, 2), "kpts1": (1, 9, 2)}, ["y"], "", "the points of two pictures"),
