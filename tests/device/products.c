@@ -70,7 +70,7 @@ static void refuse_gemm(ek_kernels *k) {
     ek_result other = to;
     refused(k, "no operand", ek_gemm(k, NULL, &right, NULL, &to, 1));
     refused(k, "no result", ek_gemm(k, &left, &right, NULL, NULL, 1));
-    refused(k, "no choice", ek_gemm_explain(k, &left, &right, 1, NULL));
+    refused(k, "no choice", ek_gemm_explain(k, &left, &right, NULL, 1, NULL));
     refused(k, "other shapes", ek_gemm(k, &left, &left, NULL, &to, 1));
     refused(k, "no threads", ek_gemm(k, &left, &right, NULL, &to, 0));
     refused(k, "a bias that is c", ek_gemm(k, &left, &right, c, &to, 1));
@@ -100,6 +100,10 @@ static void refuse_gemm(ek_kernels *k) {
     refused(k, "rows that overlap", ek_gemm(k, &left, &right, NULL, &other, 1));
     other = result(b, M, N, EK_F32);
     refused(k, "a result that is an operand", ek_gemm(k, &left, &right, NULL, &other, 1));
+    ek_gemm_choice how;
+    other = to, other.rows = M + 1;
+    refused(k, "an explanation of another shape",
+            ek_gemm_explain(k, &left, &right, &other, 1, &how));
 }
 
 static void refuse_spmv(ek_kernels *k, ek_spmv_matrix *good) {
@@ -184,9 +188,12 @@ static int multiply(ek_kernels *k, ek_spmv_matrix *sparse, ek_outlier_matrix *we
     for (int i = 0; i < M * N; i++)
         c[i] = (float)c8[i];
     print_floats("gemm_s8", c, M, N);
-    if (ek_gemm_explain(k, &left, &right, 1, &how) || ek_spmv_explain(sparse, &form))
+    if (ek_gemm_explain(k, &left, &right, NULL, 1, &how) || ek_spmv_explain(sparse, &form))
         return 1;
     printf("\"how\": [\"%s\", \"%s\", %d, %d],\n", how.rule, how.reason, how.mr, how.nr);
+    if (ek_gemm_explain(k, &left, &right, &by_columns, 1, &how))
+        return 1;
+    printf("\"by_columns\": [\"%s\", \"%s\", %d, %d],\n", how.rule, how.reason, how.mr, how.nr);
     printf("\"form\": [\"%s\", \"%s\", %d],\n", form.rule, form.reason, form.width);
     if (ek_spmv_multiply(sparse, x, K, y, M, 2))
         return 1;
@@ -221,7 +228,8 @@ static int multiply_half(ek_kernels *k) {
     }
     ek_matrix columns = half;
     columns.column_stride = 2;
-    if (!ek_gemm(k, &columns, &other, NULL, &to, 1) || ek_gemm_explain(k, &half, &other, 1, &how))
+    if (!ek_gemm(k, &columns, &other, NULL, &to, 1) ||
+        ek_gemm_explain(k, &half, &other, &to, 1, &how))
         return 1;
     printf("\"half_rule\": \"%s\",\n\"gemm_f16\": [", how.rule);
     for (int i = 0; i < M * N; i++)

@@ -105,7 +105,9 @@ def test_a_result_by_columns_is_looked_up_as_the_transposed_product():
     bias, out = np.arange(13, dtype=np.float32), np.zeros((13, 9), np.float32).T
     _, why = gemm(a, b, out=out, bias=bias, explain=True)
     _, other = gemm(b.T, a.T, explain=True)
-    assert why == replace(other, reason=f"{other.reason}; out has columns: the transposed product")
+    assert why == replace(
+        other, reason=f"{other.reason}; of the transposed product, as the result has columns"
+    )
     check(out, expected(a, b) + bias, 20)
 
 

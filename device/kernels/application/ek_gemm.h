@@ -17,15 +17,17 @@ int ek_gemm(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const v
 /* The method of a product, and the rule that chose it: "exact", "relaxed:" and the feature that the
  * row of the table shares, or "analytic". m, k and n: the product on which the nearest row was
  * measured, if has_row. reason: why, as a sentence. mc to nr, in elements: block sizes and register
- * tile; pack_a, pack_b: copies panels first; by_columns: threads share columns of C. */
+ * tile; pack_a, pack_b: copies panels first; by_columns: threads share columns of C. If columns of
+ * C have adjacent elements, all of it is about the transposed product, as the reason says. */
 typedef struct {
-    char rule[16], reason[112];
+    char rule[16], reason[160];
     int64_t m, k, n;
     int32_t has_row, mc, kc, nc, mr, nr, pack_a, pack_b, by_columns;
 } ek_gemm_choice;
 
-int ek_gemm_explain(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, int threads,
-                    ek_gemm_choice *choice);
+/* `c`: the result of ek_gemm; NULL: one of adjacent rows. */
+int ek_gemm_explain(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const ek_result *c,
+                    int threads, ek_gemm_choice *choice);
 
 #ifdef __cplusplus
 }

@@ -152,9 +152,9 @@ int ek_gemm(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const v
     return kernels ? call_of(kernels)->gemm(kernels, a, b, bias, c, threads) : EK_INPUT;
 }
 
-int ek_gemm_explain(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, int threads,
-                    ek_gemm_choice *choice) {
-    return kernels ? call_of(kernels)->gemm_explain(kernels, a, b, threads, choice) : EK_INPUT;
+int ek_gemm_explain(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const ek_result *c,
+                    int threads, ek_gemm_choice *choice) {
+    return kernels ? call_of(kernels)->gemm_explain(kernels, a, b, c, threads, choice) : EK_INPUT;
 }
 
 int ek_spmv_open(ek_kernels *kernels, const ek_csr *a, ek_spmv_matrix **matrix) {

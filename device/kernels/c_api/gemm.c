@@ -89,13 +89,15 @@ static int check_half(ek_kernels *k, const ek_matrix *a, const ek_result *c) {
 
 #endif
 
-/* Turns a product whose C has columns into the transposed one, whose C has rows, for which the
- * table then answers as well; not of types that differ. */
+/* Whether the transposed product is computed, whose C then has rows, so that the table answers for
+ * it as well; not of types that differ. */
+static int is_turned(const ek_result *c, int dtype) {
+    const int is_same = dtype == EK_GEMM_F32 || dtype == EK_GEMM_S8;
+    return c->row_stride == 1 && c->column_stride != 1 && c->rows > 1 && c->columns > 1 && is_same;
+}
+
 static void turn(ek_gemm_args *args) {
     const ek_gemm_args g = *args;
-    const int is_same = g.dtype == EK_GEMM_F32 || g.dtype == EK_GEMM_S8;
-    if (g.c_row != 1 || g.c_col == 1 || g.m < 2 || g.n < 2 || !is_same)
-        return;
     args->m = g.n, args->n = g.m;
     args->a = g.b, args->a_row = g.b_col, args->a_col = g.b_row;
     args->b = g.a, args->b_row = g.a_col, args->b_col = g.a_row;
@@ -126,7 +128,8 @@ static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const
         .c_col = (long)c->column_stride,
         .epilogue = {.bias = bias, .low_f32 = -INFINITY, .high_f32 = INFINITY},
     };
-    turn(&args);
+    if (is_turned(c, args.dtype))
+        turn(&args);
     const ek_gemm_method how =
         ek_gemm_lookup(k->products, args.dtype, threads, args.m, args.n, args.k, NULL);
 #ifdef EK_COMPUTES_HALF
@@ -181,16 +184,25 @@ static void put_method(ek_gemm_choice *to, const ek_gemm_method *how) {
     to->pack_a = how->pack_a, to->pack_b = how->pack_b, to->by_columns = how->split;
 }
 
-static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
-                   ek_gemm_choice *choice) {
+static void put_turned(ek_gemm_choice *to) {
+    const size_t used = strlen(to->reason);
+    snprintf(to->reason + used, sizeof to->reason - used,
+             "; of the transposed product, as the result has columns");
+}
+
+static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const ek_result *c,
+                   int threads, ek_gemm_choice *choice) {
     ek_pool *pool;
     int pair, rule, status = check(k, a, b, threads, &pool, &pair);
+    if (!status && c)
+        status = check_result(k, a, b, NULL, c, pairs[pair].c);
     if (status)
         return status;
     if (!choice)
         return ek_session_fail(k, EK_INPUT, "ek_gemm_explain: expected choice, found NULL");
-    const long m = (long)a->rows, n = (long)b->columns, depth = (long)a->columns;
-    const int dtype = pairs[pair].dtype;
+    const int dtype = pairs[pair].dtype, turned = c && is_turned(c, dtype);
+    const long rows = (long)a->rows, columns = (long)b->columns, depth = (long)a->columns;
+    const long m = turned ? columns : rows, n = turned ? rows : columns;
     memset(choice, 0, sizeof *choice);
     const ek_gemm_method how = ek_gemm_lookup(k->products, dtype, threads, m, n, depth, &rule);
     const ek_gemm_method analytic = ek_gemm_default(dtype, threads, m, n, depth);
@@ -199,13 +211,15 @@ static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int th
     choice->m = shape[0], choice->k = shape[1], choice->n = shape[2];
     put_method(choice, &how);
     put_reason(choice, rule, same_method(&how, &analytic));
+    if (turned)
+        put_turned(choice);
     return EK_DONE;
 }
 
-int ek_api_gemm_explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
-                        ek_gemm_choice *choice) {
+int ek_api_gemm_explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const ek_result *c,
+                        int threads, ek_gemm_choice *choice) {
     pthread_mutex_lock(&k->lock);
-    const int status = explain(k, a, b, threads, choice);
+    const int status = explain(k, a, b, c, threads, choice);
     pthread_mutex_unlock(&k->lock);
     return status;
 }

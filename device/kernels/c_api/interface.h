@@ -19,8 +19,8 @@ typedef struct {
     void (*close)(ek_kernels *kernels);
     int (*gemm)(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const void *bias,
                 const ek_result *c, int threads);
-    int (*gemm_explain)(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, int threads,
-                        ek_gemm_choice *choice);
+    int (*gemm_explain)(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b,
+                        const ek_result *c, int threads, ek_gemm_choice *choice);
     int (*spmv_open)(ek_kernels *kernels, const ek_csr *a, ek_spmv_matrix **matrix);
     int (*spmv_multiply)(ek_spmv_matrix *matrix, const void *x, int64_t columns, void *y,
                          int64_t rows, int threads);
@@ -34,8 +34,8 @@ typedef struct {
 } ek_kernels_interface;
 
 /* The number in its name is that of this file's version, and of the headers'. */
-const ek_kernels_interface *ek_kernels_interface_1(void);
-#define EK_KERNELS_INTERFACE "ek_kernels_interface_1"
+const ek_kernels_interface *ek_kernels_interface_2(void);
+#define EK_KERNELS_INTERFACE "ek_kernels_interface_2"
 
 /* The program's threads. `take` finds so many, including the caller's, and their pool; NULL if the
  * system refuses. `leave` ends what `take` returned. */

@@ -98,7 +98,7 @@ static int open_kernels(const ek_kernels_tables *tables, ek_kernels **kernels, c
         snprintf(error, bytes, "expected %zu bytes of memory, found none; free some", sizeof *k);
         return EK_MEMORY;
     }
-    k->head.call = ek_kernels_interface_1();
+    k->head.call = ek_kernels_interface_2();
     pthread_mutex_init(&k->lock, NULL);
     int status = open_tables(k, tables);
     if (status) {
@@ -117,7 +117,7 @@ static const char *error_of(const ek_kernels *k) {
     return k->error;
 }
 
-const ek_kernels_interface *ek_kernels_interface_1(void) {
+const ek_kernels_interface *ek_kernels_interface_2(void) {
     static const ek_kernels_interface calls = {
         open_kernels,        error_of,
         close_kernels,       ek_api_gemm,

@@ -47,8 +47,8 @@ int ek_session_check_result(ek_kernels *k, const char *what, const char *name, c
 /* The functions of the headers, by family. */
 int ek_api_gemm(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
                 const ek_result *c, int threads);
-int ek_api_gemm_explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
-                        ek_gemm_choice *choice);
+int ek_api_gemm_explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const ek_result *c,
+                        int threads, ek_gemm_choice *choice);
 int ek_api_spmv_open(ek_kernels *k, const ek_csr *a, ek_spmv_matrix **matrix);
 int ek_api_spmv(ek_spmv_matrix *matrix, const void *x, int64_t columns, void *y, int64_t rows,
                 int threads);

@@ -156,7 +156,9 @@ def _explanation(
     found = _explanation_by_rows(library, shape, how, rule)
     if not turned:
         return found
-    return replace(found, reason=f"{found.reason}; out has columns: the transposed product")
+    return replace(
+        found, reason=f"{found.reason}; of the transposed product, as the result has columns"
+    )
 
 
 def _explanation_by_rows(

@@ -49,14 +49,17 @@ from array import array
 sys.path.insert(0, os.path.realpath(sys.argv[1]))
 from edgekit_runtime import SparseMatrix, gemm
 
-a, b = (memoryview(bytes(4 * m * n)).cast("f", [m, n]) for m, n in ((5, 70), (70, 40)))
-why = gemm(a, b, explain=True)[1]
+def how(m, k, n):
+    a, b = (memoryview(bytes(4 * x * y)).cast("f", [x, y]) for x, y in ((m, k), (k, n)))
+    why = gemm(a, b, explain=True)[1]
+    return [why.rule, why.reason, why.method.mr, why.method.nr]
+
 rows = [range(row, 70, 3) for row in range(5)]
 starts = array("q", [sum(map(len, rows[:row])) for row in range(6)])
 columns = array("i", [column for row in rows for column in row])
 ones = array("f", [1.0] * len(columns))
 width = SparseMatrix.from_csr(starts, columns, ones, (5, 70)).settings.width
-print(json.dumps([[why.rule, why.reason, why.method.mr, why.method.nr], width]))
+print(json.dumps([how(5, 70, 40), how(40, 70, 5), width]))
 """
 
 
@@ -161,7 +164,9 @@ def test_programs_in_c_multiply_with_the_deployed_kernels(
     found = json.loads(done.stdout)
     check_products(found)
     said = run(include.parent / "runtime.pyz", program=_EXPLAINED).stdout
-    assert [found["how"], found["form"][2]] == json.loads(said)
+    how, turned, width = json.loads(said)
+    turned[1] += "; of the transposed product, as the result has columns"
+    assert (found["how"], found["by_columns"], found["form"][2]) == (how, turned, width)
 
 
 def test_kernels_and_models_of_a_program_in_c_share_threads(
