@@ -158,6 +158,8 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packs_all: bool = True
     # Most rows of A whose floats are packed if a B beyond L1 is in place
     packed_rows: int = 0
+    # Rows of A from which floats of both operands are packed if B is beyond L1; 0: never
+    packs_both: int = 0
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,11 +6,12 @@
  * vectors; EK_I8_VECTORS: rows above which 8-bit tiles use AMX, 0: never; EK_I8_STEP: of k;
  * EK_I8_OWN_ROWS: of the tile of one vector with code of its own, 0: none; EK_F32_LANES: vector
  * registers of a float tile in place, 0: no limit; EK_F32_COPIES: whether copied float panels beat
- * strided rows; EK_F32_PACK_ROWS: row tiles from which a B beyond L1 is packed, 0: never;
- * EK_F32_FAR_BYTES: from which a B is packed in strips if A has EK_F32_STRIP_ROWS rows, 0: never;
- * EK_HALF_TILES, EK_HALF_LANES: of products of f16, one of each if the core has none;
- * EK_F32_LINE_TILE: whether tiles are then one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's
- * is a candidate; EK_F32_COSTS, EK_I8_COSTS: {...}, ... by kind of tile; RULE_*: rule.py.
+ * strided rows; EK_F32_PACKED_ROWS and _PACKS_BOTH: packed_rows and packs_both of ProductCosts;
+ * EK_F32_PACK_ROWS: row tiles from which a B beyond L1 is packed, 0: never; EK_F32_FAR_BYTES: from
+ * which a B is packed in strips if A has EK_F32_STRIP_ROWS rows, 0: never; EK_HALF_TILES,
+ * EK_HALF_LANES: of products of f16, one of each if the core has none; EK_F32_LINE_TILE: whether
+ * tiles are then one line wide; EK_F32_IN_ORDER: whether f32_in_order.h's is a candidate;
+ * EK_F32_COSTS, EK_I8_COSTS: {...}, ... by kind of tile; RULE_*: rule.py.
  */
 #include "../kernel.h"
 #include "gemm.h"
@@ -200,6 +201,8 @@ static int64_t tile_cost(shape s, product p) {
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }
 
+#include "default_packs.h"
+
 /* 1: threads share columns: those of normal tiles whose panels they pack, unless splitting rows
  * cuts the busiest thread's work below 3/4; otherwise they share rows, unless splitting columns
  * does. */
@@ -208,7 +211,7 @@ static int split_of(shape s, product p, int threads) {
         return 0;
     int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
-    int packs = p.f32 ? copies_panels(s, p) : !(EK_I8_VECTORS && p.b_packed);
+    int packs = p.f32 ? copies_panels(s, p) || packs_both(s, p) : !(EK_I8_VECTORS && p.b_packed);
     return is_transposed(s) || !packs ? 4 * by_panels < 3 * by_rows : 4 * by_rows >= 3 * by_panels;
 }
 
@@ -282,6 +285,8 @@ static int may_be_in_order(product p, int threads) {
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     if (p.f32 && !p.b_packed && reads_far_rows(p))
         return shape_of(tiles, count, count - 1);
+    if (packs_both(shape_of(tiles, count, 1), p))
+        return shape_of(tiles, count, 1);
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
     int64_t columns = near ? RULE_TRANSPOSED_FLOATS : RULE_TRANSPOSED_COLUMNS;
@@ -314,12 +319,6 @@ static int packs_floats(shape s, product p) {
     return shares_rows(s, p) && rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
 
-/* Whether packing a few rows of floats pays, for a B beyond L1 in place. */
-static int packs_few_rows(shape s, product p) {
-    int wide = p.n >= RULE_IN_ORDER_COLUMNS && 4 * p.k * p.n > EK_L1_BYTES && !is_transposed(s);
-    return p.f32 && !p.a_packed && !p.b_packed && wide && p.m <= EK_F32_PACKED_ROWS;
-}
-
 #include "default_strips.h"
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
@@ -335,7 +334,7 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
     int own = is_in_order(s, p) && !p.b_packed;
     int strips = !own && packs_strips_of_floats(s, p, threads);
-    int packs = own || strips || !p.f32 || packs_floats(s, p);
+    int both = packs_both(s, p), packs = own || strips || both || !p.f32 || packs_floats(s, p);
     int flat = strips && EK_F32_LINE_TILE && k > RULE_STRIP_DEPTH, few = m <= RULE_FLAT_ROWS;
     int64_t deep = own ? depth_of_rows(p) : 0;
     if (own)
@@ -359,7 +358,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     else if (strips || (own && !deep))
         most_columns = most(strip_columns(kc, flat, few), RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
-    uint8_t pack_a = !packs && threads < 2 && packs_few_rows(s, p), pack_b = packs || copies;
+    uint8_t pack_a = both || (!packs && threads < 2 && packs_few_rows(s, p));
+    uint8_t pack_b = packs || copies;
     return (ek_gemm_method){
         (int32_t)mc,   (int32_t)kc, (int32_t)nc, (int32_t)s.mr,
         (int32_t)s.nr, pack_a,      pack_b,      (uint8_t)split_of(s, p, threads)};

@@ -240,6 +240,7 @@ def default_unit(board: BoardProfile) -> TranslationUnit:
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_PACK_ROWS", str(costs.pack_rows)),
         ("EK_F32_PACKED_ROWS", str(costs.packed_rows)),
+        ("EK_F32_PACKS_BOTH", str(costs.packs_both)),
         ("EK_F32_FAR_BYTES", str(far_bytes(board))),
         ("EK_F32_STRIP_ROWS", str(strip_rows(board))),
         ("EK_F32_LINE_TILE", str(int(board.in_order))),

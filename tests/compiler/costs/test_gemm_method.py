@@ -247,6 +247,15 @@ def test_a_few_rows_are_packed_where_cores_read_them_slowly_beside_a_large_b():
     assert [method.pack_a for method in made] == [True, False, False, False]
 
 
+def test_a_scalar_core_packs_both_operands_where_enough_rows_share_a_large_b():
+    cases = ((12, 65, 1), (12, 200, 2), (11, 65, 1), (11, 200, 2), (12, 64, 1))
+    board = load_board("visionfive2")
+    made = [analytic_method(board, GemmShape(m, 128, n), threads=t) for m, n, t in cases]
+    packs = [(method.pack_a, method.pack_b) for method in made]
+    assert packs == [(True, True), (True, True), (True, False), (False, False), (False, False)]
+    assert [(how.mr, how.nr, how.split) for how in made[:2]] == [(6, 2, "m"), (6, 2, "n")]
+
+
 def test_a_method_is_cut_to_a_product():
     method = Method(512, 256, 4096, False, True, 8, 12)
     cut = method.cut(GemmShape(20, 30, 40))

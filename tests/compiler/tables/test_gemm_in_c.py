@@ -86,6 +86,7 @@ def test_the_default_is_the_same_on_every_board(name, library_file):
     @given(_SHAPES, dtypes, _THREADS, _PACKED)
     @example(GemmShape(319, 19, 632), "f32", 1, "b")  # the tile of cores in order
     @example(GemmShape(34, 7, 3), "s8", 1, "a")  # one vector of columns: the cost of grouping it
+    @example(GemmShape(12, 128, 200), "f32", 2, "none")  # both operands are packed
     def same(shape, dtype, threads, packed):
         packed = "none" if dtype == "f16" else packed
         found = library.default(dtype, shape.m, shape.n, shape.k, threads, side(packed))

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.device.runtime.kernel_facts import HALF_SUMS, PACKED_ROWS
-from edgekit.host.compiler.costs.methods.gemm_blocks import equal_parts, max_kc
+from edgekit.host.compiler.costs.methods.gemm_blocks import (
+    equal_parts,
+    max_kc,
+    packs_both,
+    packs_few_rows,
+)
 from edgekit.host.compiler.costs.methods.half_product import cheapest_half
 from edgekit.host.compiler.costs.methods.rule import (
     FEW_TILES,
@@ -150,15 +155,16 @@ def analytic_method(
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place, except `packed_rows` of floats or fewer by one thread for n >= 32 and a B
-       beyond L1 in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
-       is larger than L2; on cores with `pack_rows` also if twice that many use it and it is larger
-       than L1, if six times that many use it and it is larger than half of L1, and if that many use
-       it, it is larger than L1, and panels in place had to be less than 64 deep. A B of floats
-       beyond the last cache (`far_bytes`) is always packed, except on x86, if it has several
-       panels, A has 8 rows (2 with an `in_order_tile`, 1 with `packs_all` and four lanes), and
-       there is one thread: in strips that fill a quarter of L2, but have at least 128 columns, and
-       are at most 320 deep. With four lanes, fewer rows read it in place, by the widest tile and
-       over all of k. On a core with `pack_rows` whose panels in place had to be less than 64
+       beyond L1 in place, and on a core with `packs_both` from so many rows on for any B beyond L1,
+       in panels of two vectors. B is packed then, for bytes, and for f32 if at least 64 row tiles
+       use it and it is larger than L2; on cores with `pack_rows` also if twice that many use it and
+       it is larger than L1, if six times that many use it and it is larger than half of L1, and if
+       that many use it, it is larger than L1, and panels in place had to be less than 64 deep. A B
+       of floats beyond the last cache (`far_bytes`) is always packed, except on x86, if it has
+       several panels, A has 8 rows (2 with an `in_order_tile`, 1 with `packs_all` and four lanes),
+       and there is one thread: in strips that fill a quarter of L2, but have at least 128 columns,
+       and are at most 320 deep. With four lanes, fewer rows read it in place, by the widest tile
+       and over all of k. On a core with `pack_rows` whose panels in place had to be less than 64
        deep, strips are half a page wide and at most 128 deep, and pay from the size of L2 on if
        several row tiles use them, except on cores with an `in_order_tile`. The tile of cores in
        order, which is then taken, always packs B: complete rows in panels of half of L1 if that
@@ -223,6 +229,9 @@ def _tile_of_least_cost(
 
     if dtype == "f32" and packed != "b" and reads_far_rows(board, shape):
         return choices[len(board.isa.columns.of(dtype)) - 1]
+    for tile in choices:
+        if packs_both(board, tile, shape, dtype, packed):
+            return tile
     best, own = min(choices, key=cost), in_order_tile(board, dtype)
     large = 2 * shape.k * shape.n * BYTES["f32"] > board.l1d_bytes
     if own and own in choices and packed != "b" and large and is_crowded(board, best[1], shape):
@@ -284,7 +293,8 @@ def method_of_tile(
         depth = min(depth, most)
     own = packed == "none" and (mr, nr) == in_order_tile(board, dtype)
     strips = not own and _packs_strips_of_floats(board, (mr, nr), shape, dtype, threads, packed)
-    pack_b = own or strips or dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    both = packs_both(board, (mr, nr), shape, dtype, packed)
+    pack_b = own or strips or both or dtype != "f32" or _packs_floats(board, mr, nr, shape)
     flat = strips and board.in_order and k > STRIP_DEPTH
     deep = depth_of_rows(board, shape) if own else 0
     if deep:
@@ -315,18 +325,8 @@ def method_of_tile(
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
         nc = equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
-    pack_a = not pack_b and threads == 1 and _packs_few_rows(board, nr, shape, dtype, packed)
-    return Method(mc, kc, nc, pack_a=pack_a, pack_b=pack_b, mr=mr, nr=nr, split=split)
-
-
-def _packs_few_rows(
-    board: BoardProfile, nr: int, shape: GemmShape, dtype: str, packed: Packed
-) -> bool:
-    """True if packing a few rows of floats pays, for a B beyond L1 in place."""
-    in_place = dtype == "f32" and packed == "none" and nr % board.isa.vl == 0
-    large = shape.k * shape.n * BYTES["f32"] > caches_of(board).l1
-    few = shape.m <= (board.costs or board.isa.costs).packed_rows
-    return in_place and large and few and shape.n >= IN_ORDER_COLUMNS
+    few = not pack_b and threads == 1 and packs_few_rows(board, nr, shape, dtype, packed)
+    return Method(mc, kc, nc, pack_a=few or both, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
 
 def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
@@ -385,6 +385,7 @@ def _select_split(
     amx = board.isa.columns.vector_rows(dtype) > 0
     packs = dtype != "f32" and not (amx and packed == "b")
     packs |= copies_panels(board, tile, shape, dtype, packed)
+    packs |= packs_both(board, tile, shape, dtype, packed)
     if transposed or not packs:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.host.compiler.costs.methods.rule import FEW_PANELS, LONG_VECTORS
+from edgekit.host.compiler.costs.methods.rule import FEW_PANELS, IN_ORDER_COLUMNS, LONG_VECTORS
 from edgekit.host.compiler.costs.methods.tile_cost import parts, round_up
-from edgekit.kb.targets.board import BoardProfile, Caches
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
+from edgekit.kb.targets.isa import BYTES
 
 
 def max_kc(
@@ -28,3 +30,27 @@ def equal_parts(extent: int, limit: int, step: int) -> int:
     most = max(limit // step * step, step)
     count = parts(extent, most)
     return extent if count == 1 else round_up(parts(extent, count), step)
+
+
+def packs_few_rows(
+    board: BoardProfile, nr: int, shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if packing a few rows of floats pays, for a B beyond L1 in place."""
+    few = shape.m <= (board.costs or board.isa.costs).packed_rows and shape.n >= IN_ORDER_COLUMNS
+    return few and nr % board.isa.vl == 0 and _is_beyond_l1(board, shape, dtype, packed)
+
+
+def packs_both(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if panels of both operands pay, of two vectors of B, for enough rows of floats and a B
+    beyond L1."""
+    least = (board.costs or board.isa.costs).packs_both
+    enough = 0 < least <= shape.m and tile == (board.isa.columns.f32[1], 2 * board.isa.vl)
+    return enough and _is_beyond_l1(board, shape, dtype, packed)
+
+
+def _is_beyond_l1(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+    """True for a B of floats, if no operand was packed in advance."""
+    large = shape.k * shape.n * BYTES["f32"] > caches_of(board).l1
+    return dtype == "f32" and packed == "none" and large
