@@ -250,13 +250,6 @@ static int shares_rows(shape s, product p) {
     return EK_F32_PACK_ROWS && p.f32 && several && !reads_far_rows(p);
 }
 
-/* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
-static int64_t depth_in_place(int64_t nr, int64_t n, int64_t size) {
-    int64_t distance = size * n, apart = least(distance & -distance, RULE_PAGE), row = size * nr;
-    int64_t lines = apart >= RULE_LINE ? round_up(row, RULE_LINE) : row + RULE_UNALIGNED;
-    return EK_L1_BYTES / 2 / most(lines, apart);
-}
-
 /* Whether panels in place share so few sets of L1 that they had to be too short. */
 static int is_crowded(shape s, product p) {
     return EK_F32_PACK_ROWS && least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s.nr, p.n, 4);
@@ -344,8 +337,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         depth = least(depth, crowded       ? RULE_ROWS_DEPTH
                              : flat && few ? RULE_FLAT_DEPTH
                                            : RULE_STRIP_DEPTH);
-    if (!packs && !p.b_packed && shares_rows(s, p))
-        depth = least(depth, most(depth_in_place(s.nr, p.n, 4), RULE_LEAST_DEPTH));
+    if (!packs && !p.b_packed)
+        depth = least(depth, most_in_place(s, p));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / (own && !deep ? 16 : 2) / (kc * size), s.mr);
     int64_t most_columns = (p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size);

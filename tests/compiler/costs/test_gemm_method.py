@@ -234,6 +234,7 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
         ("rpi4", GemmShape(64, 1000, 16), 1000, False),  # a single panel is contiguous
         ("rpi4", GemmShape(240, 144, 49), 144, True),  # many passes over a B that L1 holds
         ("rpi5", GemmShape(240, 144, 49), 144, False),  # in half of a larger L1
+        ("visionfive2", GemmShape(4, 1000, 32), 128, False),  # panels share lines
     ],
 )
 def test_floats_in_place_are_as_deep_as_l1_holds_their_lines(name, shape, depth, packs):
@@ -247,13 +248,22 @@ def test_a_few_rows_are_packed_where_cores_read_them_slowly_beside_a_large_b():
     assert [method.pack_a for method in made] == [True, False, False, False]
 
 
-def test_a_scalar_core_packs_both_operands_where_enough_rows_share_a_large_b():
-    cases = ((12, 65, 1), (12, 200, 2), (11, 65, 1), (11, 200, 2), (12, 64, 1))
-    board = load_board("visionfive2")
-    made = [analytic_method(board, GemmShape(m, 128, n), threads=t) for m, n, t in cases]
-    packs = [(method.pack_a, method.pack_b) for method in made]
-    assert packs == [(True, True), (True, True), (True, False), (False, False), (False, False)]
-    assert [(how.mr, how.nr, how.split) for how in made[:2]] == [(6, 2, "m"), (6, 2, "n")]
+@pytest.mark.parametrize(
+    ("m", "k", "n", "threads", "packs"),
+    [
+        (12, 128, 128, 1, "ab"),
+        (12, 128, 128, 2, "ab"),
+        (11, 128, 128, 1, "a"),
+        (12, 128, 64, 1, ""),  # L1 holds B
+        (95, 128, 100, 1, "a"),  # few rows of B share sets of L1
+        (96, 128, 100, 1, "ab"),
+    ],
+)
+def test_a_scalar_core_packs_operands_beside_a_large_b(m, k, n, threads, packs):
+    made = analytic_method(load_board("visionfive2"), GemmShape(m, k, n), threads=threads)
+    assert "a" * made.pack_a + "b" * made.pack_b == packs
+    assert (made.mr, made.nr) == ((6, 2) if made.pack_b else (4, 4))
+    assert made.split == ("n" if threads > 1 else "m")
 
 
 def test_a_method_is_cut_to_a_product():

@@ -9,6 +9,7 @@ from edgekit.device.runtime.kernel_facts import HALF_SUMS, PACKED_ROWS
 from edgekit.host.compiler.costs.methods.gemm_blocks import (
     equal_parts,
     max_kc,
+    most_in_place,
     packs_both,
     packs_few_rows,
 )
@@ -24,7 +25,6 @@ from edgekit.host.compiler.costs.methods.rule import (
     IN_ORDER_SUMS,
     K_STEP,
     LARGEST,
-    LEAST_DEPTH,
     LINE,
     MANY_PASSES,
     PACK_ROWS,
@@ -38,7 +38,6 @@ from edgekit.host.compiler.costs.methods.rule import (
 )
 from edgekit.host.compiler.costs.methods.tile_cost import (
     copies_panels,
-    depth_in_place,
     depth_of_rows,
     in_order_tile,
     is_crowded,
@@ -148,7 +147,8 @@ def analytic_method(
        (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
        half of L1 and several row tiles read several panels of it in place, a panel of floats fills
        at most half of the lines of L1 that rows so far apart can occupy (`depth_in_place`), but is
-       at least 64 deep.
+       at least 64 deep. On one with `packs_both`, it is at most 128 deep beside a B beyond L1 for k
+       above 192.
        mc: mc x kc fills half of L2. nc: kc x nc fills half of L3 (Low et al., "Analytical Modeling
        Is Enough for High-Performance BLIS", TOMS 2016), for bytes half of L2, since data packed on
        the way is used immediately. On a core with AMX, one thread packs strips of a B larger than a
@@ -306,8 +306,8 @@ def method_of_tile(
         depth = min(depth, ROWS_DEPTH)
     elif strips:
         depth = min(depth, FLAT_DEPTH if flat and m <= FLAT_ROWS else STRIP_DEPTH)
-    if not pack_b and packed != "b" and shares_rows(board, mr, nr, shape):
-        depth = min(depth, max(depth_in_place(board, nr, n), LEAST_DEPTH))
+    if not pack_b and packed != "b":
+        depth = min(depth, most_in_place(board, mr, nr, shape))
     kc = equal_parts(k, depth, K_STEP)
     mc = equal_parts(m, caches.l2 // (16 if own and not deep else 2) // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from edgekit.host.compiler.costs.methods.rule import FEW_PANELS, IN_ORDER_COLUMNS, LONG_VECTORS
-from edgekit.host.compiler.costs.methods.tile_cost import parts, round_up
+from edgekit.host.compiler.costs.methods.rule import (
+    FEW_PANELS,
+    IN_ORDER_COLUMNS,
+    LARGEST,
+    LEAST_DEPTH,
+    LONG_VECTORS,
+    ROWS_DEPTH,
+)
+from edgekit.host.compiler.costs.methods.tile_cost import (
+    depth_in_place,
+    parts,
+    round_up,
+    shares_rows,
+)
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
@@ -43,14 +55,32 @@ def packs_few_rows(
 def packs_both(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """True if panels of both operands pay, of two vectors of B, for enough rows of floats and a B
-    beyond L1."""
-    least = (board.costs or board.isa.costs).packs_both
-    enough = 0 < least <= shape.m and tile == (board.isa.columns.f32[1], 2 * board.isa.vl)
-    return enough and _is_beyond_l1(board, shape, dtype, packed)
+    """True if panels of both operands pay, of two vectors of B, for a B of floats beyond L1 and
+    enough rows: the fewer, the more rows of B in place share sets of L1."""
+    least = _packs_both(board)
+    if least == 0 or tile != (board.isa.columns.f32[1], 2 * board.isa.vl):
+        return False
+    depth = depth_in_place(board, tile[1], shape.n)
+    enough = depth * 3 // 8 if shape.k > depth else 8 * least
+    return shape.m >= max(least, enough) and _is_beyond_l1(board, shape, dtype, packed)
 
 
-def _is_beyond_l1(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+def most_in_place(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> int:
+    """The maximum kc of a tile of floats with a B in place: what L1 holds of lines that several row
+    tiles, or on a core with `packs_both` several panels, read."""
+    if shares_rows(board, mr, nr, shape):
+        return max(depth_in_place(board, nr, shape.n), LEAST_DEPTH)
+    several = _packs_both(board) > 0 and shape.n > nr and 2 * shape.k > 3 * ROWS_DEPTH
+    return ROWS_DEPTH if several and _is_beyond_l1(board, shape) else LARGEST
+
+
+def _packs_both(board: BoardProfile) -> int:
+    return (board.costs or board.isa.costs).packs_both
+
+
+def _is_beyond_l1(
+    board: BoardProfile, shape: GemmShape, dtype: str = "f32", packed: Packed = "none"
+) -> bool:
     """True for a B of floats, if no operand was packed in advance."""
     large = shape.k * shape.n * BYTES["f32"] > caches_of(board).l1
     return dtype == "f32" and packed == "none" and large
