@@ -156,7 +156,7 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pack_rows: int = 0
     # Whether packing strips of a B of floats beyond the last cache pays for few rows of A, too
     packs_all: bool = True
-    # Most rows of A whose floats are packed if a B beyond L1 is in place
+    # Most rows of A whose floats are packed if a B in place fills L1
     packed_rows: int = 0
     # Rows of A from which floats of both operands are packed if B is beyond L1; 0: never
     packs_both: int = 0

@@ -14,10 +14,10 @@ static int is_beyond_l1(product p) {
     return p.f32 && 4 * p.k * p.n > EK_L1_BYTES;
 }
 
-/* Whether packing a few rows of floats pays, for a B beyond L1 in place. */
+/* Whether packing a few rows of floats pays, for a B in place that fills L1. */
 static int packs_few_rows(shape s, product p) {
-    int few = p.m <= EK_F32_PACKED_ROWS && p.n >= RULE_IN_ORDER_COLUMNS;
-    return few && is_beyond_l1(p) && !p.a_packed && !p.b_packed && !is_transposed(s);
+    int few = p.m <= EK_F32_PACKED_ROWS && p.n >= RULE_IN_ORDER_COLUMNS && !is_transposed(s);
+    return few && p.f32 && 4 * p.k * p.n >= EK_L1_BYTES && !p.a_packed && !p.b_packed;
 }
 
 /* Whether panels of both operands pay, of two vectors of B, for enough rows of floats: the fewer,

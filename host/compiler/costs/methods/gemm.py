@@ -155,8 +155,8 @@ def analytic_method(
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place, except `packed_rows` of floats or fewer by one thread for n >= 32 and a B
-       beyond L1 in place, and on a core with `packs_both` from so many rows on for any B beyond L1,
-       in panels of two vectors. B is packed then, for bytes, and for f32 if at least 64 row tiles
+       in place that fills L1, and on a core with `packs_both` beside a B beyond L1 from so many
+       rows on, in panels of two vectors. B is packed then, for bytes, and for f32 if at least 64 row tiles
        use it and it is larger than L2; on cores with `pack_rows` also if twice that many use it and
        it is larger than L1, if six times that many use it and it is larger than half of L1, and if
        that many use it, it is larger than L1, and panels in place had to be less than 64 deep. A B

@@ -47,9 +47,10 @@ def equal_parts(extent: int, limit: int, step: int) -> int:
 def packs_few_rows(
     board: BoardProfile, nr: int, shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """True if packing a few rows of floats pays, for a B beyond L1 in place."""
+    """True if packing a few rows of floats pays, for a B in place that fills L1."""
     few = shape.m <= (board.costs or board.isa.costs).packed_rows and shape.n >= IN_ORDER_COLUMNS
-    return few and nr % board.isa.vl == 0 and _is_beyond_l1(board, shape, dtype, packed)
+    fills = _bytes_of_b(shape) >= caches_of(board).l1 and dtype == "f32" and packed == "none"
+    return few and nr % board.isa.vl == 0 and fills
 
 
 def packs_both(
@@ -61,8 +62,8 @@ def packs_both(
     if least == 0 or tile != (board.isa.columns.f32[1], 2 * board.isa.vl):
         return False
     depth = depth_in_place(board, tile[1], shape.n)
-    enough = depth * 3 // 8 if shape.k > depth else 8 * least
-    return shape.m >= max(least, enough) and _is_beyond_l1(board, shape, dtype, packed)
+    enough = shape.m >= max(least, depth * 3 // 8 if shape.k > depth else 8 * least)
+    return enough and _is_beyond_l1(board, shape) and dtype == "f32" and packed == "none"
 
 
 def most_in_place(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> int:
@@ -78,9 +79,10 @@ def _packs_both(board: BoardProfile) -> int:
     return (board.costs or board.isa.costs).packs_both
 
 
-def _is_beyond_l1(
-    board: BoardProfile, shape: GemmShape, dtype: str = "f32", packed: Packed = "none"
-) -> bool:
-    """True for a B of floats, if no operand was packed in advance."""
-    large = shape.k * shape.n * BYTES["f32"] > caches_of(board).l1
-    return dtype == "f32" and packed == "none" and large
+def _is_beyond_l1(board: BoardProfile, shape: GemmShape) -> bool:
+    return _bytes_of_b(shape) > caches_of(board).l1
+
+
+def _bytes_of_b(shape: GemmShape) -> int:
+    """Bytes of a B of floats."""
+    return shape.k * shape.n * BYTES["f32"]
