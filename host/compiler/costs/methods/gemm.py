@@ -156,21 +156,21 @@ def analytic_method(
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place, except `packed_rows` of floats or fewer by one thread for n >= 32 and a B
        in place that fills L1, and on a core with `packs_both` beside a B beyond L1 from so many
-       rows on, in panels of two vectors. B is packed then, for bytes, and for f32 if at least 64 row tiles
-       use it and it is larger than L2; on cores with `pack_rows` also if twice that many use it and
-       it is larger than L1, if six times that many use it and it is larger than half of L1, and if
-       that many use it, it is larger than L1, and panels in place had to be less than 64 deep. A B
-       of floats beyond the last cache (`far_bytes`) is always packed, except on x86, if it has
-       several panels, A has 8 rows (2 with an `in_order_tile`, 1 with `packs_all` and four lanes),
-       and there is one thread: in strips that fill a quarter of L2, but have at least 128 columns,
-       and are at most 320 deep. With four lanes, fewer rows read it in place, by the widest tile
-       and over all of k. On a core with `pack_rows` whose panels in place had to be less than 64
-       deep, strips are half a page wide and at most 128 deep, and pay from the size of L2 on if
-       several row tiles use them, except on cores with an `in_order_tile`. The tile of cores in
-       order, which is then taken, always packs B: complete rows in panels of half of L1 if that
-       pays (`depth_of_rows`), else such strips, at most 128 deep, or 256 if that is all of k, and
-       mc x kc of A fill a sixteenth of L2. On others in order, tiles are one line wide and, for a
-       larger k, strips at most 96 deep, in 3/8 of L2 for up to 64 rows, else in half of L3. If a
+       rows on, in panels of two vectors. B is packed then, for bytes, and for f32 if at least 64
+       row tiles use it and it is larger than L2; on cores with `pack_rows` also if twice that many
+       use it and it is larger than L1, if six times that many use it and it is larger than half of
+       L1, and if that many use it, it is larger than L1, and panels in place had to be less than 64
+       deep. A B of floats beyond the last cache (`far_bytes`) is always packed, except on x86, if
+       it has several panels, A has 8 rows (2 with an `in_order_tile`, 1 with `packs_all` and four
+       lanes), and there is one thread: in strips that fill a quarter of L2, but have at least 128
+       columns, and are at most 320 deep. With four lanes, fewer rows read it in place, by the
+       widest tile and over all of k. On a core with `pack_rows` whose panels in place had to be
+       less than 64 deep, strips are half a page wide and at most 128 deep, and pay from the size of
+       L2 on if several row tiles use them, except on cores with an `in_order_tile`. The tile of
+       cores in order, which is then taken, always packs B: complete rows in panels of half of L1 if
+       that pays (`depth_of_rows`), else such strips, at most 128 deep, or 256 if that is all of k,
+       and mc x kc of A fill a sixteenth of L2. On others in order, tiles are one line wide and, for
+       a larger k, strips at most 96 deep, in 3/8 of L2 for up to 64 rows, else in half of L3. If a
        core is slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than
        half of L2, panels are at most 128 deep; at most 32, the number of rows that the prefetcher
        follows, if at most 3 tiles share them and B is larger than L2. If B is large and A has
