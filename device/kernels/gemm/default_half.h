@@ -21,6 +21,7 @@ static int64_t half_cost(tile t, int packs, product p, int threads) {
     int64_t cost = tiles * (vectors + RULE_HALF_STEP * panels) + RULE_HALF_PACKED * bands * packed;
     if (least(p.k, EK_HALF_SUMS) > depth_in_place(nr, p.n, 2))
         cost += RULE_HALF_CROWDED * (packs ? bands : tiles) * panels;
+    cost += RULE_HALF_STORED * p.m * panels / p.k;
     return cost * parts(bands * panels, threads) / (bands * panels);
 }
 

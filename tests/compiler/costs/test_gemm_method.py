@@ -267,6 +267,12 @@ def test_a_scalar_core_packs_operands_beside_a_large_b(m, k, n, threads, packs):
     assert made.split == ("n" if threads > 1 else "m")
 
 
+@pytest.mark.parametrize("name", ["rk3566", "rpi5"])
+def test_halves_of_few_k_are_stored_in_wide_tiles(name):
+    made = [analytic_method(load_board(name), GemmShape(16, k, 64), "f16") for k in (3, 300)]
+    assert [how.nr for how in made] == [32, 16]
+
+
 def test_a_method_is_cut_to_a_product():
     method = Method(512, 256, 4096, False, True, 8, 12)
     cut = method.cut(GemmShape(20, 30, 40))

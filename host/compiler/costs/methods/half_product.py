@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgekit.device.runtime.kernel_facts import HALF_SUMS, PACKED_ROWS
-from edgekit.host.compiler.costs.methods.rule import HALF_CROWDED, HALF_PACKED, HALF_STEP
+from edgekit.host.compiler.costs.methods.rule import (
+    HALF_CROWDED,
+    HALF_PACKED,
+    HALF_STEP,
+    HALF_STORED,
+)
 from edgekit.host.compiler.costs.methods.tile_cost import depth_in_place, parts
 from edgekit.host.errors import InputError
 from edgekit.kb.features import GemmShape
@@ -28,10 +33,10 @@ def cheapest_half(board: BoardProfile, shape: GemmShape, threads: int) -> HalfCh
     """The first one of least cost. InputError if the core does not compute in half precision.
 
     Each step of k of a tile loads its vectors of B, and costs as much as HALF_STEP of these
-    besides; packing one costs as much as HALF_PACKED. Panels that are not full are always packed.
-    If rows of a panel in place share so few sets of L1 that it does not keep them
-    (`depth_in_place`), each costs HALF_CROWDED whenever it is read: by every tile, or to pack it. A
-    task, of several threads, is a panel of PACKED_ROWS rows.
+    besides; packing one costs as much as HALF_PACKED, and storing a row of a tile HALF_STORED.
+    Panels that are not full are always packed. If rows of a panel in place share so few sets of L1
+    that it does not keep them (`depth_in_place`), each costs HALF_CROWDED whenever it is read: by
+    every tile, or to pack it. A task, of several threads, is a panel of PACKED_ROWS rows.
     """
     choices = list(half_choices(board))
     if not choices:
@@ -52,6 +57,7 @@ def _cost(board: BoardProfile, shape: GemmShape, threads: int, choice: HalfChoic
     cost = tiles * (vectors + HALF_STEP * panels) + HALF_PACKED * bands * packed
     if min(shape.k, HALF_SUMS) > depth_in_place(board, nr, shape.n, "f16"):
         cost += HALF_CROWDED * (bands if packs else tiles) * panels
+    cost += HALF_STORED * shape.m * panels // shape.k
     tasks = bands * panels
     return cost * parts(tasks, threads) // tasks
 

@@ -52,9 +52,9 @@ PASS_DEPTH = 32  # k from which reading B takes longer than writing C
 # for rows of B that are pages apart.
 COPIED_ROWS, COPIED_PAGES = 128, 48
 
-# Products of f16, in loads of a vector: a step of a tile, packing a vector of B, and reading a row
-# of a panel in place that L1 does not keep
-HALF_STEP, HALF_PACKED, HALF_CROWDED = 3, 6, 6
+# Products of f16, in loads of a vector: a step of a tile, packing a vector of B, reading a row of a
+# panel in place that L1 does not keep, and, once for all k, storing a row of a tile
+HALF_STEP, HALF_PACKED, HALF_CROWDED, HALF_STORED = 3, 6, 6, 6
 
 # Bytes
 GROUP = 4  # values of k per lane and product
