@@ -9,6 +9,7 @@
 #define MR 1
 #include "../gemm/i8_tile.h"
 
+#include "../touch.h"
 #include "stream.h"
 #ifdef IN_TURN
 #include "in_turn.h"
@@ -205,6 +206,9 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
     const int32_t *sum = a->sums ? a->sums : &no_sum;
     const long sum_step = a->sums ? 1 : 0;
     kept_vectors kept;
+    EK_UNROLL
+    for (int j = 0; j < nv * EK_VL; j += 64 / (int)sizeof *a->bias)
+        ek_touch(a->bias + column + j);
     load_first(nv, w, x, &kept);
     for (long g = 0; g < groups; g++, w += BLOCK(nv), x += run, sum += sum_step) {
         vi sums[NV];
