@@ -35,7 +35,7 @@ EK_INLINE void unpack_thirds(const uint8_t *w, const uint8_t *third, int low, we
         memcpy(to, &found, CHUNK);
     }
 }
-#elif !(STREAM_BITS & STREAM_TABLES)
+#elif !(STREAM_BITS & STREAM_TABLES) && !STREAM_BY_COLUMNS(STREAM_BITS)
 /* The values of `size` bytes; those of the same byte are `run` apart. */
 EK_INLINE void unpack_bytes(const int size, const uint8_t *w, weight *to, long run) {
     bytes all = {0};
@@ -76,13 +76,34 @@ EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, lon
             }
         }
 }
+#elif STREAM_BY_COLUMNS(STREAM_BITS)
+/* A group of `vectors` vectors of columns from the one at byte `first` of unpacked steps on. */
+EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, long width,
+                            weight *to) {
+    const int vector = (int)(first / STEP);
+    (void)width;
+    for (long step = 0; step < GROUPS / I8_GROUP; step++, w += STEP) {
+        __builtin_prefetch(w + AHEAD);
+        EK_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            EK_UNROLL
+            for (int at = 0; at < STEP; at += CHUNK, to += CHUNK) {
+                bytes all;
+                memcpy(&all, w + at, CHUNK);
+                const values top = (values)((all ^ 0x2a) << (6 - 2 * (vector + j))),
+                             found = top >> 6;
+                memcpy(to, &found, CHUNK);
+            }
+        }
+    }
+}
 #else
 /* A group of `vectors` vectors of columns, `first` bytes behind the first one of `width` columns'
  * steps. */
 EK_INLINE void unpack_group(const int vectors, const uint8_t *w, long first, long width,
                             weight *to) {
     const int size = vectors * STEP, chunk = ek_min(CHUNK, size);
-    const long steps = GROUPS * stream_first_bits(STREAM_BITS) / 8 / I8_GROUP;
+    const long steps = stream_steps(GROUPS, STREAM_BITS);
     const long pitch = stream_step(width, STREAM_BITS);
     for (long step = 0; step < steps; step++, w += pitch, to += size) {
         EK_UNROLL
@@ -111,7 +132,7 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
                width = ek_min(STREAM, all - stored) * EK_VL;
     const long values = stream_values(width, GROUPS, STREAM_BITS);
     const long block = stream_block(width, GROUPS, STREAM_BITS, SCALES);
-    const long vectors = ek_min(NV, all - at);
+    const long vectors = ek_min(NV, (a->win.oc + EK_VL - 1) / EK_VL - at);
     const uint8_t *w = (const uint8_t *)a->weights + a->first * block +
                        a->streamed * stream_full(stored * EK_VL, GROUPS, STREAM_BITS, SCALES);
     float *scale = (float *)(void *)(to + UNPACKED_SCALES);

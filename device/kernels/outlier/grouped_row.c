@@ -23,7 +23,10 @@
 #define SCALE_UNIT stream_unit(SCALES)
 
 #define IS_TABLES (BITS & STREAM_TABLES)
-#define UNIT (IS_TABLES ? 16 / EK_VL : 1) /* vectors of columns that a panel has at least */
+#define BY_COLUMNS STREAM_BY_COLUMNS(BITS)
+#define SUMS (BY_COLUMNS ? 3 : 1) /* numbers of row_args.sums for a group */
+/* Vectors of columns that a panel has at least. */
+#define UNIT (IS_TABLES ? 16 / EK_VL : BY_COLUMNS ? NV : 1)
 
 typedef ek_grouped_row_args row_args;
 #define BYTES_AT_ONCE (EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : EK_I8 == EK_I8_MADOT ? 4 * EK_VL : 16)
@@ -58,8 +61,8 @@ EK_INLINE void sum_columns(const int nv, const vi_short *s, int32_t added, vi *t
 EK_INLINE const uint8_t *ahead_of(const uint8_t *w, const uint8_t *end, const long bytes) {
     if (!IS_LOADED)
         return w;
-    const uint8_t *to = end - w < AHEAD + bytes ? end - bytes : w + AHEAD;
-    return (const uint8_t *)((uintptr_t)to & ~(uintptr_t)63);
+    const uintptr_t to = ek_min((uintptr_t)w + AHEAD, (uintptr_t)(end - bytes));
+    return (const uint8_t *)(to & ~(uintptr_t)63);
 }
 
 /* Fetches the lines whose first bytes are in [from, until) of those at `ahead`. Kernels of fewer
@@ -99,17 +102,17 @@ EK_INLINE pairs pairs_at(const uint8_t *w) {
  * what is multiplied next. */
 typedef struct {
     const int8_t *x, *next_x;
-    const int32_t *sum;
+    const int32_t *sum, *next_sum;
     const uint8_t *w, *next_w, *ahead;
 } group_at;
 
-/* group_sums: the exact sums of a group, times 1 / SUM_UNIT. `kept`: what a kernel that KEEPS it
- * loads ahead of the group, from load_first on. */
+/* group_sums: the exact sums of a group, times 1 / SUM_UNIT(j) for vector j. `kept`: what a kernel
+ * that KEEPS it loads ahead of the group, from load_first on. */
 typedef struct {
     char none;
 } kept_nothing;
 #if BITS == 8
-#define SUM_UNIT 1.0f
+#define SUM_UNIT(j) 1.0f
 EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     (void)kept;
     const i8_row *row[1] = {at.x};
@@ -122,6 +125,8 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
 }
 #elif IS_TABLES
 #include "tables_row.h"
+#elif EK_I8 == EK_I8_MADOT && BITS == 2
+#include "madot2_row.h"
 #elif EK_I8 == EK_I8_MADOT
 #include "madot_row.h"
 #elif BITS == 2 && EK_I8 != EK_I8_WIDE16
@@ -135,8 +140,8 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, v
 #endif
 #ifndef KEEPS
 typedef kept_nothing kept_vectors;
-EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
-    (void)nv, (void)w, (void)x, (void)kept;
+EK_INLINE void load_first(const int nv, const group_at at, kept_vectors *kept) {
+    (void)nv, (void)at, (void)kept;
 }
 #endif
 
@@ -164,7 +169,8 @@ EK_INLINE void add_scaled(const int nv, const uint8_t *scale, vf *sums, vf *tota
     }
 }
 
-/* total += outliers of x by their rows of a panel. Those of a group follow each other. */
+/* total += outliers of x, of which there are some, by their rows of a panel. Those of a group
+ * follow each other. */
 EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places, const uint8_t *w,
                             vf *total) {
     const long count = *a->count;
@@ -191,7 +197,7 @@ EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places
         add_scaled(nv, group + VALUES(nv), sums, total);
 }
 
-static const int32_t no_sum;
+static const int32_t no_sum[SUMS];
 
 EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *places,
                               const uint8_t *w, const uint8_t *end, long column) {
@@ -203,19 +209,20 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
     /* Not read in the loop, where the compiler believes that loads ahead change them. */
     const long groups = a->groups, run = a->group * (IS_TABLES ? EK_ROW_TABLE / 2 : 1);
     const int8_t *x = a->x1;
-    const int32_t *sum = a->sums ? a->sums : &no_sum;
-    const long sum_step = a->sums ? 1 : 0;
+    const int32_t *sum = a->sums ? a->sums : no_sum;
+    const long sum_step = a->sums ? SUMS : 0;
     kept_vectors kept;
     EK_UNROLL
     for (int j = 0; j < nv * EK_VL; j += 64 / (int)sizeof *a->bias)
         ek_touch(a->bias + column + j);
-    load_first(nv, w, x, &kept);
+    load_first(nv, (group_at){.x = x, .sum = sum, .w = w}, &kept);
     for (long g = 0; g < groups; g++, w += BLOCK(nv), x += run, sum += sum_step) {
         vi sums[NV];
         const int last = g + 1 == groups; /* loads its own first vectors again */
         const group_at at = {.x = x,
                              .next_x = last ? x : x + run,
                              .sum = sum,
+                             .next_sum = last ? sum : sum + sum_step,
                              .w = w,
                              .next_w = last ? w : w + BLOCK(nv),
                              .ahead = ahead_of(w, end, BLOCK(nv))};
@@ -224,8 +231,14 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
         const uint8_t *scale = w + VALUES(nv);
         prefetch(at.ahead + VALUES(nv), 0, (int)(BLOCK(nv) - VALUES(nv)));
         EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            total[j] = vf_fma(vcast(sums[j], vf) * step, scales_at(scale, j), total[j]);
+        for (int j = 0; j < nv; j++) {
+#ifdef KEEPS_SCALES
+            const vf by = kept.scales[j];
+#else
+            const vf by = scales_at(scale, j);
+#endif
+            total[j] = vf_fma(vcast(sums[j], vf) * step, by, total[j]);
+        }
     }
     add_outliers(nv, a, places, panel, extra);
     EK_UNROLL
@@ -234,7 +247,7 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *plac
         if (UNIT > 1 && left <= 0)
             break;
         const int full = EK_VL == 1 || left >= EK_VL;
-        vf v = total[j] * (SUM_UNIT * SCALE_UNIT) * vf_splat(IS_TABLES ? 1 : *a->x_scale) +
+        vf v = total[j] * (SUM_UNIT(j) * SCALE_UNIT) * vf_splat(IS_TABLES ? 1 : *a->x_scale) +
                extra[j] * SCALE_UNIT;
         v += vf_load(a->bias + at);
         if (a->residual)

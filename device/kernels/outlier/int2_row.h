@@ -1,97 +1,100 @@
-/* group_sums of grouped_row.c for 2 bits: values plus 2, whose excess is taken off at the end.
- * Values that stay in upper bits of their bytes count as multiples where such sums fit. */
+/* group_sums of grouped_row.c for 2 bits: values plus 2, whose excess is taken off by what sums
+ * begin with. */
 #ifndef EK_OUTLIER_INT2_ROW_H
 #define EK_OUTLIER_INT2_ROW_H
 
-#define SUM_UNIT 1.0f
-_Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
-
 #if EK_I8 == EK_I8_DOT4_SS
-/* The values of a quarter in their bytes. */
-EK_INLINE pairs quarter_of(pairs all, const int q) {
-    return q == 3 ? ordered_right6(all) : ordered_and(all, (uint8_t)(3 << 2 * q));
-}
+/* Bytes have values of four vectors of columns. The sum of products of whole bytes, and those of
+ * their lower 6, 4 and 2 bits, differ by a multiple of a vector's sums each: so 64 values take four
+ * products and three masks. */
+#define SUM_UNIT(j) (1.0f / (1 << 2 * (j)))
+_Static_assert(NV == 4 && GROUPS % I8_STEP == 0, "x of whole vectors");
 
+/* A core in order would wait for what a group begins with and for its scales, so they are loaded
+ * beside operations of the group before, or of its own. */
 typedef struct {
-    pairs w[NV], x[4]; /* of a step; x of four steps */
+    pairs w[2], x; /* of two steps; of four */
+    pairs low[3];  /* the lower 2, 4 and 6 bits of the first one */
+    vi begins[4];  /* of sums */
+    vf scales[4];
 } kept_vectors;
 #define KEEPS
+#define KEEPS_SCALES 1
 
-EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+EK_INLINE void mask_step(kept_vectors *kept) {
     EK_UNROLL
-    for (int j = 0; j < nv; j++)
-        kept->w[j] = ordered_load(w, j * 16);
-    EK_UNROLL
-    for (int q = 0; q < 4; q++)
-        kept->x[q] = ordered_load(x, q * QUARTER);
+    for (int j = 2; j >= 0; j--)
+        kept->low[j] = ordered_and(kept->w[0], (uint8_t)((4 << 2 * j) - 1));
 }
 
-/* The load beside operation i of the 8 * nv of a step, as one takes as long as two operations: the
- * next step's vectors from the operation before the last quarter on, and before, if the group
- * `begins`, what its sums begin with. */
-EK_INLINE void load_beside(const int nv, const int i, const int begins, const int32_t *sum,
-                           const uint8_t *next, vi s[3][NV], pairs loaded[NV]) {
-    const int after = i - 6 * nv + 1; /* the last quarter's first operation: 1 */
-    if (after >= 0 && after % 2 == 0 && after / 2 < nv)
-        loaded[after / 2] = ordered_load(next, after / 2 * 16);
-    if (begins && i < nv)
-        s[0][i] = ordered_splat(sum);
-    if (begins && i >= nv && i < 5 * nv && (i - nv) % 2 == 0)
-        s[1 + (i - nv) / (2 * nv)][(i - nv) / 2 % nv] = ordered_zero();
+/* The sums that a group begins with, once `to` is made of those of the one before. */
+EK_INLINE void begin_sums(const int32_t *sums, const vi to[4], kept_vectors *kept) {
+    EK_UNROLL
+    for (int j = 0; j < 4; j++)
+        kept->begins[j] = ordered_splat(sums + ek_min(j, 2), to[ek_max(j, 1)]);
 }
 
-/* Steps of a group from w on; s: sums times 1, 4 and 16, which some begin. `kept` has the vectors
- * of the first step and their x, then those at next_w and next_x. */
-EK_INLINE void add_steps(const int nv, const int steps, const int32_t *sum, const int begins,
-                         const uint8_t *w, const uint8_t *next_w, const int8_t *next_x,
-                         const uint8_t *ahead, vi s[3][NV], kept_vectors *kept) {
-    const int bytes = nv * 16;
+EK_INLINE void load_first(const int nv, const group_at at, kept_vectors *kept) {
+    const vi none[4] = {0};
+    (void)nv;
+    kept->w[0] = ordered_load(at.w, 0), kept->w[1] = ordered_load(at.w, 16);
+    kept->x = ordered_load(at.x, 0);
+    mask_step(kept);
+    begin_sums(at.sum, none, kept);
+}
+
+/* Four steps from w on; s: sums of whole bytes behind those of fewer bits. `kept` has the first
+ * two steps' vectors and the x of all, then those at next_w and next_x. */
+EK_INLINE void four_steps(const uint8_t *w, const uint8_t *next_w, const int8_t *next_x,
+                          const uint8_t *scale, const uint8_t *ahead, vi s[4], kept_vectors *kept) {
+    pairs next_of_x;
+    scale_bits stored;
     EK_UNROLL
-    for (int l = 0; l < steps; l++) {
-        const uint8_t *next = l + 1 < steps ? w + (l + 1) * bytes : next_w;
-        pairs part[NV], loaded[NV];
-        prefetch(ahead, l * bytes, (l + 1) * bytes);
-        EK_UNROLL
-        for (int i = 0; i < 8 * nv; i++) {
-            const int q = i / (2 * nv), j = i % nv;
-            if (i % (2 * nv) < nv)
-                part[j] = quarter_of(kept->w[j], q);
-            else
-                s[q % 3][j] = ordered_dot(s[q % 3][j], kept->x[q], l, part[j]);
-            load_beside(nv, i, begins && l == 0, sum, next, s, loaded);
-            if (l + 1 == steps && i % (2 * nv) == 2 * nv - 1 && q < 3)
-                kept->x[q] = ordered_load(next_x, q * QUARTER);
+    for (int l = 0; l < 4; l++) {
+        const pairs next = ordered_load(l < 2 ? w : next_w, (l + 2) % 4 * 16);
+        s[3] = ordered_dot(s[3], kept->x, l, kept->w[0]);
+        s[2] = ordered_dot(s[2], kept->x, l, kept->low[2]);
+        if (l == 1)
+            prefetch(ahead, 0, 64);
+        if (l == 2)
+            next_of_x = ordered_load(next_x, 0);
+        s[1] = ordered_dot(s[1], kept->x, l, kept->low[1]);
+        if (scale)
+            memcpy(&stored, scale + l * (int)sizeof stored, sizeof stored);
+        s[0] = ordered_dot(s[0], kept->x, l, kept->low[0]);
+        kept->w[0] = kept->w[1], kept->w[1] = next;
+        mask_step(kept);
+        if (scale) { /* there by now */
+            stored = ordered_here(stored);
+            kept->scales[l] = stream_scales(SCALES, (const uint8_t *)&stored);
         }
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            kept->w[j] = loaded[j];
     }
-    kept->x[3] = ordered_load(next_x, 3 * QUARTER);
+    kept->x = next_of_x;
 }
 
 EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, vi *to) {
-    const int step = nv * 16, first = ek_min(EK_VL, QUARTER / I8_GROUP);
-    const int rest = QUARTER % I8_STEP / I8_GROUP;
-    const uint8_t *w = at.w, *ahead = at.ahead;
-    const int8_t *x = at.x;
-    const uint8_t *const end = w + QUARTER / I8_GROUP * step;
-    vi s[3][NV];
-#define NEXT(count)                                                                                \
-    (w + (count) * step == end ? at.next_w : w + (count) * step),                                  \
-        (w + (count) * step == end ? at.next_x : x + I8_STEP)
-    add_steps(nv, first, at.sum, 1, w, NEXT(first), ahead, s, kept);
-    w += first * step, ahead += first * step, x += I8_STEP;
-    for (long p = I8_STEP; p + I8_STEP <= QUARTER; p += I8_STEP) {
-        add_steps(nv, EK_VL, at.sum, 0, w, NEXT(EK_VL), ahead, s, kept);
-        w += EK_VL * step, ahead += EK_VL * step, x += I8_STEP;
-    }
-    if (rest && QUARTER > I8_STEP)
-        add_steps(nv, rest, at.sum, 0, w, at.next_w, at.next_x, ahead, s, kept);
+    vi s[4];
+    (void)nv;
     EK_UNROLL
-    for (int j = 0; j < nv; j++)
-        to[j] = s[0][j] + (s[1][j] >> 2) + (s[2][j] >> 4);
+    for (int j = 0; j < 4; j++)
+        s[j] = kept->begins[j];
+    EK_UNROLL
+    for (int p = 0; p < GROUPS; p += I8_STEP) {
+        const int ends = p + I8_STEP == GROUPS;
+        const uint8_t *const w = at.w + 4 * p;
+        four_steps(w, ends ? at.next_w : w + 64, ends ? at.next_x : at.x + p + I8_STEP,
+                   ends ? at.w + VALUES(4) : NULL, at.ahead + 4 * p, s, kept);
+    }
+    ordered_behind(s);
+    to[0] = s[0];
+    EK_UNROLL
+    for (int j = 3; j > 0; j--)
+        to[j] = s[j] - s[j - 1];
+    begin_sums(at.next_sum, to, kept);
 }
 #elif EK_I8 == EK_I8_MULL16
+#define SUM_UNIT(j) 1.0f
+_Static_assert(GROUPS <= 512, "64 products of -127..127 and 0..3 fit 16 bits");
 EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     const int bytes = nv * EK_VL * I8_STEP;
     (void)kept;

@@ -3,7 +3,7 @@
 #ifndef EK_OUTLIER_INT3_ROW_H
 #define EK_OUTLIER_INT3_ROW_H
 
-#define SUM_UNIT 1.0f
+#define SUM_UNIT(j) 1.0f
 _Static_assert(GROUPS <= 256, "32 products of -127..127 and 0..7 fit 16 bits");
 
 /* Bits 0, 1, 4 and 5 of `all`, the others of `third`. */

@@ -3,7 +3,7 @@
 #define EK_OUTLIER_INT4_ROW_H
 
 #if EK_I8 == EK_I8_DOT4_SS
-#define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
+#define SUM_UNIT(j) 0x1p-4f /* values in the upper half of a byte need no shift right */
 typedef struct {
     pairs w[NV], x[2]; /* of a step; x of EK_VL steps */
     vi zeros[NV];      /* that sums begin with */
@@ -17,10 +17,10 @@ EK_INLINE void load_step(const int nv, const uint8_t *w, const int8_t *x, kept_v
     kept->x[0] = ordered_load(x, 0), kept->x[1] = ordered_load(x, HALF);
 }
 
-EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
+EK_INLINE void load_first(const int nv, const group_at at, kept_vectors *kept) {
     if (!IS_LOADED)
         return;
-    load_step(nv, w, x, kept);
+    load_step(nv, at.w, at.x, kept);
     EK_UNROLL
     for (int j = 0; j < nv; j++)
         kept->zeros[j] = ordered_zero();
@@ -81,7 +81,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
         kept->zeros[j] = ordered_zero();
 }
 #else
-#define SUM_UNIT 1.0f
+#define SUM_UNIT(j) 1.0f
 _Static_assert(GROUPS <= 128, "16 products of -127..127 and 0..15 fit 16 bits");
 EK_INLINE void group_sums(const int nv, const group_at at, kept_nothing *kept, vi *to) {
     (void)kept;

@@ -275,7 +275,9 @@ static void sum_slices(const ek_outlier_layer_args *l) {
         int32_t sum = 0;
         for (long p = 0; p < l->slice; p++)
             sum += x[p];
-        l->sums[i] = sum * l->factor;
+        int32_t multiple = 0;
+        for (long j = 0; j < l->multiples; j++)
+            l->sums[i * l->multiples + j] = multiple = 4 * multiple + sum * l->factor;
     }
 }
 

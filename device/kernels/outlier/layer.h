@@ -23,8 +23,9 @@ typedef struct {
     int32_t *channel; /* [k] marked channels */
     int32_t *count;   /* their number */
     float *x2;        /* [m][EK_OUTLIER_CHANNELS] */
-    int32_t *sums;    /* [m][k / slice] sums of x1 over slices, times `factor`, or NULL */
-    int32_t factor;
+    int32_t *sums;    /* [m][k / slice][multiples] sums of x1 over slices, times `factor`, 5 and
+                         21 times that (1 + 4 + 16), or NULL */
+    int32_t factor, multiples;
     const float *residual; /* [m][n] or NULL; may alias y */
     float *y;              /* [m][n]: residual + X2 . W4, for the terms present; or NULL if the
                               product adds them: then W is not used */

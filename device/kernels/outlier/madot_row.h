@@ -1,11 +1,9 @@
-/* group_sums of grouped_row.c for 4 and 2 bits by SpacemiT's matrix unit. Of its four rows the
+/* group_sums of grouped_row.c for 4 bits by SpacemiT's matrix unit. Of its four rows the
  * first is x, and the others, whose sums nothing reads, are what follows x. */
 #ifndef EK_OUTLIER_MADOT_ROW_H
 #define EK_OUTLIER_MADOT_ROW_H
 
-#define SUM_UNIT 1.0f
-#define PARTS (8 / BITS)
-#define RUN (GROUPS / PARTS)
+#define SUM_UNIT(j) 1.0f
 #define BATCH 4 /* vectors of four columns whose values are unpacked together */
 
 typedef struct {
@@ -13,11 +11,10 @@ typedef struct {
 } kept_vectors;
 #define KEEPS
 
-EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_vectors *kept) {
-    (void)x;
+EK_INLINE void load_first(const int nv, const group_at at, kept_vectors *kept) {
     EK_UNROLL
     for (int i = 0; i < ek_min(BATCH, 2 * nv); i++)
-        kept->w[i] = pairs_at(w + i * sizeof(pairs));
+        kept->w[i] = pairs_at(at.w + i * sizeof(pairs));
 }
 
 /* In the order of the source: four vectors are unpacked one after the other, as each can be
@@ -33,16 +30,6 @@ EK_INLINE void load_first(const int nv, const uint8_t *w, const int8_t *x, kept_
     "vsetvli zero, %[bytes], e8, m1, ta, ma\nvle8.v %[even], (%[x])\n" MASK(                       \
         0, "w", ROW("odd", "1")) MASK(1, "w", "lbu zero, 0(%[ahead])\n")                           \
         MASK(2, "w", "lbu zero, 64(%[ahead])\n") MASK(3, "w", "") MULTIPLY("even")
-#if BITS == 4
-#define MIDDLE_PARTS ""
-#else
-#define MIDDLE_PART(row, next_row, next, shift)                                                    \
-    "vsrl.vi %[p0], %[w0], " shift "\nvsrl.vi %[p1], %[w1], " shift "\n"                           \
-    "vsrl.vi %[p2], %[w2], " shift "\nvsrl.vi %[p3], %[w3], " shift                                \
-    "\n" MASK(0, "p", ROW(next_row, next)) MASK(1, "p", "") MASK(2, "p", "") MASK(3, "p", "")      \
-        MULTIPLY(row)
-#define MIDDLE_PARTS MIDDLE_PART("odd", "even", "2", "2") MIDDLE_PART("even", "odd", "3", "4")
-#endif
 #define LOAD(i) "vle8.v %[w" #i "], (%[at])\naddi %[at], %[at], 32\n"
 #define LAST_PART                                                                                  \
     UNPACK(0, "vle8.v %[w0], (%[next])\naddi %[at], %[next], 32\n")                                \
@@ -53,14 +40,13 @@ EK_INLINE void add_batch(const int8_t *x, const uint8_t *next, const uint8_t *ah
                          kept_vectors *kept) {
     pairs part[BATCH], even, odd, *w = kept->w;
     const void *at;
-    __asm__ volatile(".option push\n.option arch, +xsmtvdot\n" FIRST_PART MIDDLE_PARTS LAST_PART
-                     ".option pop"
+    __asm__ volatile(".option push\n.option arch, +xsmtvdot\n" FIRST_PART LAST_PART ".option pop"
                      : [s0] "+vr"(s[0]), [s1] "+vr"(s[1]), [s2] "+vr"(s[2]), [s3] "+vr"(s[3]),
                        [w0] "+vr"(w[0]), [w1] "+vr"(w[1]), [w2] "+vr"(w[2]), [w3] "+vr"(w[3]),
                        [p0] "=&vr"(part[0]), [p1] "=&vr"(part[1]), [p2] "=&vr"(part[2]),
                        [p3] "=&vr"(part[3]), [even] "=&vr"(even), [odd] "=&vr"(odd), [at] "=&r"(at)
                      : [x] "r"(x), [next] "r"(next), [ahead] "r"(ahead), [bytes] "r"(32L),
-                       [run] "i"(RUN), [mask] "i"((1 << BITS) - 1), [down] "i"(8 - BITS)
+                       [run] "i"(HALF), [mask] "i"(15), [down] "i"(4)
                      : "memory");
 }
 
@@ -68,14 +54,14 @@ EK_INLINE void add_batch(const int8_t *x, const uint8_t *next, const uint8_t *ah
 EK_INLINE void add_two(const int8_t *x, const uint8_t *next, i8_block s[2], kept_vectors *kept) {
     pairs *w = kept->w;
     EK_UNROLL
-    for (int q = 0; q < PARTS; q++) {
+    for (int q = 0; q < 2; q++) {
         pairs part[2];
         EK_UNROLL
         for (int i = 0; i < 2; i++) {
-            part[i] = q ? w[i] >> q * BITS : w[i];
-            part[i] &= (1 << BITS) - 1;
+            part[i] = q ? w[i] >> 4 * q : w[i];
+            part[i] &= 15;
         }
-        i8_madot(s, i8_vector(x + q * RUN), (vi)part[0], (vi)part[1]);
+        i8_madot(s, i8_vector(x + q * HALF), (vi)part[0], (vi)part[1]);
     }
     w[0] = pairs_at(next), w[1] = pairs_at(next + sizeof(pairs));
 }
@@ -87,7 +73,7 @@ EK_INLINE void group_sums(const int nv, const group_at at, kept_vectors *kept, v
     EK_UNROLL
     for (int j = 0; j < 2 * nv; j++)
         s[j] = (i8_block){0};
-    for (long p = 0; p < RUN; p += I8_STEP, ahead += 2 * nv * 32) {
+    for (long p = 0; p < HALF; p += I8_STEP, ahead += 2 * nv * 32) {
         EK_UNROLL
         for (int j = 0; j < 2 * nv; j += count) {
             w += bytes;

@@ -4,6 +4,9 @@
 #ifndef EK_OUTLIER_ORDERED_H
 #define EK_OUTLIER_ORDERED_H
 
+/* EK_VL scales, as stored. */
+typedef uint8_t scale_bits __attribute__((vector_size(SCALES == STREAM_F32 ? 16 : 8)));
+
 #if EK_IN_ORDER && EK_I8 == EK_I8_DOT4_SS
 EK_INLINE pairs ordered_load(const void *from, const int at) {
     pairs v;
@@ -22,9 +25,9 @@ EK_INLINE vi ordered_zero(void) {
     return v;
 }
 
-EK_INLINE vi ordered_splat(const int32_t *p) {
+EK_INLINE vi ordered_splat(const int32_t *p, vi after) {
     vi v;
-    __asm__ volatile("ld1r {%0.4s}, [%1]" : "=w"(v) : "r"(p), "m"(*p));
+    __asm__ volatile("ld1r {%0.4s}, [%1]" : "=w"(v) : "r"(p), "m"(*p), "w"(after));
     return v;
 }
 
@@ -39,8 +42,13 @@ EK_INLINE pairs ordered_left4(pairs v) {
     return v;
 }
 
-EK_INLINE pairs ordered_right6(pairs v) {
-    __asm__ volatile("ushr %0.16b, %1.16b, #6" : "=w"(v) : "w"(v));
+/* What is made of sums is behind what the source has before. */
+EK_INLINE void ordered_behind(vi sum[4]) {
+    __asm__ volatile("" : "+w"(sum[0]), "+w"(sum[1]), "+w"(sum[2]), "+w"(sum[3]));
+}
+
+EK_INLINE scale_bits ordered_here(scale_bits v) {
+    __asm__ volatile("" : "+w"(v));
     return v;
 }
 
@@ -70,7 +78,8 @@ EK_INLINE vi ordered_zero(void) {
     return vi_splat(0);
 }
 
-EK_INLINE vi ordered_splat(const int32_t *p) {
+EK_INLINE vi ordered_splat(const int32_t *p, vi after) {
+    (void)after;
     return vi_splat(*p);
 }
 
@@ -78,12 +87,16 @@ EK_INLINE pairs ordered_and(pairs v, const uint8_t mask) {
     return v & mask;
 }
 
-EK_INLINE pairs ordered_left4(pairs v) {
-    return v << 4;
+EK_INLINE void ordered_behind(vi sum[4]) {
+    (void)sum;
 }
 
-EK_INLINE pairs ordered_right6(pairs v) {
-    return v >> 6;
+EK_INLINE scale_bits ordered_here(scale_bits v) {
+    return v;
+}
+
+EK_INLINE pairs ordered_left4(pairs v) {
+    return v << 4;
 }
 
 EK_INLINE vi ordered_dot(vi sum, pairs x, const int l, pairs w) {

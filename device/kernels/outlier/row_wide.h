@@ -2,7 +2,7 @@
 #ifndef EK_OUTLIER_ROW_WIDE_H
 #define EK_OUTLIER_ROW_WIDE_H
 
-#define SUM_UNIT 1.0f
+#define SUM_UNIT(j) 1.0f
 #define PARTS (BITS == 4 ? 2 : 4)
 #define RUN (GROUPS / PARTS) /* steps */
 #define TWO ((NV + 1) / 2)

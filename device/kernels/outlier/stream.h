@@ -16,6 +16,10 @@ EK_INLINE long stream_scale_bytes(const int kind) {
  * and a step is a byte of each column. */
 #define STREAM_TABLES 16
 
+/* Whether the four values of a byte are of as many vectors of columns, all at one place along k:
+ * plus 2, those of the last vector signed. A panel then has four vectors. */
+#define STREAM_BY_COLUMNS(form) ((form) == 2 && (EK_I8 == EK_I8_DOT4_SS || EK_I8 == EK_I8_MADOT))
+
 /* Of a stored value, without how it is stored. */
 EK_INLINE int stream_bits(const int form) {
     return form & 15;
@@ -28,7 +32,7 @@ EK_INLINE int stream_group(const int form) {
 
 /* Vectors of `columns` columns, padded. */
 EK_INLINE long stream_vectors(long columns, const int form) {
-    const long unit = form & STREAM_TABLES ? 16 : EK_VL;
+    const long unit = form & STREAM_TABLES ? 16 : STREAM_BY_COLUMNS(form) ? 4 * EK_VL : EK_VL;
     return (columns + unit - 1) / unit * (unit / EK_VL);
 }
 
@@ -64,7 +68,15 @@ EK_INLINE long stream_shared(long columns) {
 
 EK_INLINE long stream_step(long columns, const int bits) {
     const long bytes = columns * stream_group(bits), run = stream_shared(columns);
+    if (STREAM_BY_COLUMNS(bits))
+        return bytes / 4;
     return bits == 3 ? bytes + (bytes + 2 * run - 1) / (2 * run) * run : bytes;
+}
+
+/* Steps of a group of `depth` values. */
+EK_INLINE long stream_steps(long depth, const int bits) {
+    return STREAM_BY_COLUMNS(bits) ? depth / I8_GROUP
+                                   : depth * stream_first_bits(bits) / 8 / stream_group(bits);
 }
 
 /* Where a first byte is in a step. */
@@ -75,7 +87,7 @@ EK_INLINE long stream_byte(long columns, long byte, const int bits) {
 
 /* Bytes of a group of `depth` values by `columns` columns: of its values, and with its scales. */
 EK_INLINE long stream_values(long columns, long depth, const int bits) {
-    return depth * stream_first_bits(bits) / 8 / stream_group(bits) * stream_step(columns, bits);
+    return stream_steps(depth, bits) * stream_step(columns, bits);
 }
 
 EK_INLINE long stream_block(long columns, long depth, const int bits, const int kind) {
@@ -93,7 +105,7 @@ EK_INLINE int stream_is_raised(const int bits) {
 }
 
 /* Where a value along k is in a group: the step, its place in the step, and the number of lower
- * bits in its byte. */
+ * bits in its byte, unless these depend on the column. */
 typedef struct {
     int32_t step, part, shift;
 } stream_place;
@@ -101,6 +113,8 @@ typedef struct {
 EK_INLINE stream_place stream_place_of(long at, long depth, const int bits) {
     if (bits & STREAM_TABLES)
         return (stream_place){(int32_t)(at / 4), 0, (int32_t)(at % 4) * 2};
+    if (STREAM_BY_COLUMNS(bits))
+        return (stream_place){(int32_t)(at / I8_GROUP), (int32_t)(at % I8_GROUP), 0};
     const long run = depth * stream_first_bits(bits) / 8, p = at % run;
     return (stream_place){(int32_t)(p / I8_GROUP), (int32_t)(p % I8_GROUP),
                           (int32_t)(at / run * stream_first_bits(bits))};
@@ -118,6 +132,10 @@ EK_INLINE const uint8_t *stream_third_at(const uint8_t *step, long columns, long
 /* A value of a column, as stored. */
 EK_INLINE uint32_t stream_code(const uint8_t *step, long columns, long column, const int bits,
                                const stream_place *of) {
+    if (STREAM_BY_COLUMNS(bits)) {
+        const uint32_t four = step[column % EK_VL * I8_GROUP + of->part] ^ 0x80u;
+        return four >> column / EK_VL * 2 & 3;
+    }
     const long byte = column * stream_group(bits) + of->part;
     const uint32_t first = (uint32_t)step[stream_byte(columns, byte, bits)] >> of->shift;
     if (bits != 3)
@@ -180,6 +198,10 @@ EK_INLINE vi stream_values_at(const uint8_t *step, long columns, long column, co
                               const stream_place *of) {
     if (bits == 3)
         return (vi)stream_thirds(step, columns, column, of) - 4;
+    if (STREAM_BY_COLUMNS(bits)) {
+        const vu four = stream_bytes(step, of->part) ^ 0x2a;
+        return (vi)(four << (int)(30 - column / EK_VL * 2)) >> 30;
+    }
 #if EK_VL > 1
     vu found = bits & STREAM_TABLES ? stream_adjacent(step + column)
                                     : stream_bytes(step + column * I8_GROUP, of->part);

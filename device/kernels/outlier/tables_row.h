@@ -3,7 +3,7 @@
 #ifndef EK_OUTLIER_TABLES_ROW_H
 #define EK_OUTLIER_TABLES_ROW_H
 
-#define SUM_UNIT 1.0f
+#define SUM_UNIT(j) 1.0f
 _Static_assert(GROUPS <= 256, "128 values of -170..170 fit 16 bits");
 _Static_assert(NV % UNIT == 0, "a look-up has 16 columns");
 

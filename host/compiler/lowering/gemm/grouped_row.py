@@ -35,11 +35,12 @@ _CYCLES = {
     (ByteProduct.MULL16, 2 + STREAM_TABLES): 64.0,
     (ByteProduct.DOT4_SS, 4): 25.0,
     (ByteProduct.DOT4_SS, 3): 49.0,
-    (ByteProduct.DOT4_SS, 2): 49.0,
+    (ByteProduct.DOT4_SS, 2): 32.0,
 }
 _IN_TURN = 57344  # bytes of weights: on rk3566, 18 KB at a time take 10% longer, 72 KB 3%
 _REGISTERS = 32  # that hold the sums of four vectors of columns
 _LOOK_UP = 16  # columns at once
+_IN_A_BYTE = 4  # values of 2 bits
 _SHARED = 16  # bytes whose third bits share bytes with those of the next ones
 _AT_ONCE = 256  # panels that are packed together
 _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
@@ -71,7 +72,7 @@ class Stream:
 
     def padded(self, n: int, isa: Isa) -> int:
         """Columns of all panels."""
-        return round_up(n, _LOOK_UP if self.tables else isa.vl)
+        return round_up(n, _unit(isa, self.bits, self.tables))
 
 
 def is_streamed(ctx: Context, node: Node) -> bool:
@@ -165,6 +166,23 @@ def raised_by(isa: Isa, bits: int) -> int:
     return 1 << bits - 1 if bits < 4 else 0
 
 
+def sums_of(isa: Isa, bits: int) -> int:
+    """Numbers that sums of products of a row and a group begin with (outlier/layer.h)."""
+    return _IN_A_BYTE - 1 if _by_columns(isa, bits) else 1
+
+
+def _by_columns(isa: Isa, bits: int) -> bool:
+    """Whether the values of a byte are of several columns (outlier/stream.h)."""
+    return bits == 2 and isa.i8 in (ByteProduct.DOT4_SS, ByteProduct.MADOT)
+
+
+def _unit(isa: Isa, bits: int, tables: bool) -> int:
+    """Columns that panels are padded to."""
+    if tables:
+        return _LOOK_UP
+    return isa.vl * (_IN_A_BYTE if _by_columns(isa, bits) else 1)
+
+
 def grouped_row(
     ctx: Context, node: Node, row: Mapping[str, Field], channel: Value, count: Value
 ) -> KernelCall:
@@ -245,7 +263,7 @@ def _packed(
         )
     if full == n:
         return made.reshape(-1)
-    last = round_up(n - full, _LOOK_UP if tables else isa.vl)
+    last = round_up(n - full, _unit(isa, bits, tables))
     rows = np.zeros((last, weights.shape[1]), np.int8)
     rows[: n - full] = weights[full:]
     scales = np.zeros((len(scale), last), scale.dtype)
@@ -266,12 +284,24 @@ def _panels(
     if tables:
         fours = (values.reshape(*values.shape[:2], -1, 4) + np.uint8(2)) & np.uint8(3)
         values = np.bitwise_or.reduce(fours << np.arange(0, 8, 2, dtype=np.uint8), axis=-1)
+    elif _by_columns(isa, bits):
+        values = _by_four_vectors(values, isa)
     elif bits < 8:
         codes = (values + np.uint8(raised_by(isa, bits))) & np.uint8((1 << bits) - 1)
         values = _three_bits(codes, isa, columns) if bits == 3 else _shared_bytes(codes, bits)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
     tail = np.ascontiguousarray(tail).view(np.uint8)
     return np.concatenate([values, tail], axis=2).reshape(n // columns, -1)
+
+
+def _by_four_vectors(values: Array, isa: Isa) -> Array:
+    """Bytes u8 [..., count / 4] of 2-bit values u8 [..., count] of steps of four vectors: the first
+    three plus 2, the last one signed."""
+    vectors = values.reshape(*values.shape[:-1], -1, _IN_A_BYTE, isa.vl * isa.i8.group)
+    codes = (vectors + np.array([[2], [2], [2], [0]], np.uint8)) & np.uint8(3)
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    shared: Array = np.bitwise_or.reduce(codes << shifts, axis=-2)
+    return shared.reshape(*values.shape[:-1], -1)
 
 
 def _shared_bytes(codes: Array, bits: int) -> Array:

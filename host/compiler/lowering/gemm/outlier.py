@@ -33,6 +33,7 @@ from edgekit.host.compiler.lowering.gemm.grouped_row import (
     operands_of,
     raised_by,
     stream_of,
+    sums_of,
 )
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.row_tables import row_tables
@@ -125,6 +126,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "x2": ctx.scratch(node, 4 * m * OUTLIER_CHANNELS),
         "sums": None,
         "factor": 0,
+        "multiples": 1,
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
     }  # fmt: skip
@@ -144,10 +146,11 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
     channel, count = ctx.scratch(node, 4 * k), ctx.scratch(node, 4)
     tables = row_tables(ctx, node, slices, channel, count) if op.tables else None
     x1 = row_scale = sums = None
-    factor = -raised_by(ctx.isa, bits_of(ctx, node))
+    bits = bits_of(ctx, node)
+    factor, multiples = -raised_by(ctx.isa, bits), sums_of(ctx.isa, bits)
     if tables is None:
         x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
-        sums = ctx.scratch(node, 4 * slices) if factor else None
+        sums = ctx.scratch(node, 4 * slices * multiples) if factor else None
     fields: dict[str, Field] = {
         "m": 1, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,
@@ -160,6 +163,7 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
         "count": count,
         "sums": sums,
         "factor": factor,
+        "multiples": multiples,
         "y": None,
     }  # fmt: skip
     layer = KernelCall(_layer_kernel(ctx), fields, None)
