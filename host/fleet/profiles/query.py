@@ -7,8 +7,9 @@ connection neither knows a path nor may open one.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,15 +89,25 @@ class Views:
     def run(self, call: Callable[[Any], Any]) -> Any:
         """Calls with the DuckDB connection. SIGINT ends it: in a thread, since DuckDB may consume
         the signal in the main one and go on."""
-        with ThreadPoolExecutor(1, "query") as pool:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
-                return pool.submit(call, self._connection).result()
-            except KeyboardInterrupt:
-                behind = pool.submit(lambda: None)
-                while not behind.done():  # the query may not have started yet
-                    self._connection.interrupt()
-                    wait([behind], 0.05)
-                raise
+                future.set_result(call(self._connection))
+            except BaseException as error:  # is raised where the result is awaited
+                future.set_exception(error)
+
+        try:
+            # An executor would forget a thread whose start is interrupted.
+            threading.Thread(target=work, name="query").start()
+            return future.result()
+        except KeyboardInterrupt:
+            while not future.cancel() and not future.done():
+                self._connection.interrupt()  # the query may not have started yet
+                wait([future], 0.05)
+            raise
 
 
 def query(store: Source, sql: str, most_rows: int) -> QueryResult:
@@ -265,6 +276,7 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
     database.execute(
         f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
     )
+    database.execute("SET enable_progress_bar = false")  # it would be part of the output
     database.execute(f"SET memory_limit = '{_MEMORY}'")
     database.execute("SET python_enable_replacements = false")
     database.execute("SET enable_external_access = false")

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -142,17 +143,38 @@ def test_what_csv_cannot_hold_is_named(store: ProfileStore, tmp_path: Path) -> N
         assert export(store, tmp_path / "o.json", sql) == 1
 
 
+_ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(100000) b"
+
+
 @pytest.mark.parametrize("where", ["query", "export", "asking"])
 def test_sigint_ends_a_query(store: ProfileStore, tmp_path: Path, where: str) -> None:
-    sql = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(100000) b"
     interruption = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interruption.start()
     with pytest.raises(KeyboardInterrupt):
         if where == "query":
-            query(store, sql, 10)
+            query(store, _ENDLESS, 10)
         elif where == "export":
-            export(store, tmp_path / "x.csv", sql)
+            export(store, tmp_path / "x.csv", _ENDLESS)
         else:
             with asking(store) as views:
-                views.rows(sql)
+                views.rows(_ENDLESS)
     interruption.join()
+
+
+def test_sigint_while_the_thread_of_a_query_starts_ends_it(store: ProfileStore) -> None:
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        starting = frame.f_code is threading.Event.wait.__code__ and frame.f_back
+        if event == "call" and starting and starting.f_code is threading.Thread.start.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    with asking(store) as views:
+        sys.setprofile(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            views.rows(_ENDLESS)
+        assert views.rows("SELECT 1") == [(1,)]
+
+
+def test_long_queries_print_no_progress(store: ProfileStore) -> None:
+    with asking(store) as views:
+        assert views.rows("SELECT current_setting('enable_progress_bar')") == [(False,)]
