@@ -32,6 +32,18 @@ static inline long ek_max(long a, long b) {
 #if defined __aarch64__
 #define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
 #define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
+#elif defined __riscv && !defined __riscv_vector
+/* Without branches, which would keep compilers from interleaving elements. */
+static inline __attribute__((always_inline, unused)) float ek_keep_nan(float y, float x) {
+    uint32_t bits, nan = -(uint32_t)(x != x);
+    __asm__("" : "+r"(nan)); /* else compilers make a branch of it */
+    memcpy(&bits, &y, 4);
+    bits |= nan;
+    memcpy(&y, &bits, 4);
+    return y;
+}
+#define EK_AT_LEAST(x, low) ek_keep_nan(__builtin_fmaxf(x, low), x)
+#define EK_AT_MOST(x, high) ek_keep_nan(__builtin_fminf(x, high), x)
 #else
 #define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
 #define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))

@@ -99,14 +99,27 @@ def test_without_an_activation_nan_is_no_bound(board, virtual_board, tmp_path):
     check_nan(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
 
 
-def test_silu_is_exact_for_large_and_small_values(virtual_board, tmp_path):
-    """29 values: runs of four, two and one vectors, and a part of one."""
+_FUNCTIONS = (ops.Silu(), ops.Logistic(), ops.Tanh(), ops.Gelu(), ops.Exp())
+
+
+@pytest.mark.parametrize("board", ["a57", "rv64gc", "bpi-f3"])
+def test_functions_are_exact_for_large_and_small_values(board, virtual_board, tmp_path):
+    """29 values: runs of four, two and one vectors, and a part of one. The same after a product."""
     x = np.array([0, 1e-20, 1e-5, 0.1, 1, 4, 17, 19.9, 20.1, 88, 89, 104, 1e30, np.inf], np.float32)
     given = np.concatenate([x, -x, [np.nan]]).astype(np.float32)
-    graph = graph_of([Case(ops.Silu(), (tensor((29,)),))])
-    folder = build(graph, load_board("a57"), tmp_path / "release")
-    (y,) = virtual_board("a57").run(folder, Cases((given[None],), steps=1), tmp_path)
-    with np.errstate(over="ignore", invalid="ignore"):
-        want = given / (1 + np.exp(-given.astype(np.float64)))
-    want[given == -np.inf] = 0
-    np.testing.assert_allclose(y[0], want, rtol=5e-7, atol=1e-37)
+    pixel, weights = tensor((1, 1, 1, 1)), constant(given.reshape(29, 1, 1, 1))
+    graph = graph_of(
+        [Case(op, (tensor((29,)),)) for op in _FUNCTIONS]
+        + [Case(ops.Conv2D(), (pixel, weights), after=Case(op, ())) for op in _FUNCTIONS]
+    )
+    one = np.ones(pixel.shape, np.float32)
+    inputs = {n: given if graph.tensors[n].shape == (29,) else one for n in graph.inputs}
+    folder = build(graph, load_board(board), tmp_path / "release")
+    cases = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
+    rows = virtual_board(board).run(folder, cases, tmp_path)
+    for op, made in zip(2 * _FUNCTIONS, rows, strict=True):
+        with np.errstate(all="ignore"):
+            want = op.reference((given,), (tensor((29,)),), (tensor((29,)),))[0]
+        if isinstance(op, ops.Silu | ops.Gelu):
+            want[given == -np.inf] = 0
+        np.testing.assert_allclose(made.ravel(), want, 5e-7, 1e-37, err_msg=str(op))

@@ -83,13 +83,14 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #include "../elementwise/piecewise.h"
 #include "../elementwise/silu_vectors.h"
 
-/* Vectors in flight: four chains of f32 operations on 64-bit ARM, whose vectors are short. */
-#if !defined __aarch64__
-#define EPILOGUE_VECTORS 1
-#elif defined EK_HALF
+/* Vectors in flight: four chains of f32 operations where vectors are short, two where they are long
+ * or computed as two of f32. */
+#if EK_VL == 1 || (defined __aarch64__ && !defined EK_HALF)
+#define EPILOGUE_VECTORS 4
+#elif defined __riscv || defined __aarch64__
 #define EPILOGUE_VECTORS 2
 #else
-#define EPILOGUE_VECTORS 4
+#define EPILOGUE_VECTORS 1
 #endif
 
 #if EPILOGUE == 2
@@ -115,7 +116,11 @@ EK_INLINE void epilogue_pair(const ek_epilogue *e, ek_real *restrict y, long cha
 }
 EK_INLINE void epilogue_four(const ek_epilogue *e, ek_real *restrict y, long channel) {
     (void)channel;
+#if EK_VL == 1
+#pragma clang loop unroll_count(4)
+#else
 #pragma clang loop vectorize_width(EK_VL) interleave_count(4) unroll(disable)
+#endif
     for (int i = 0; i < 4 * EK_VL; i++)
         y[i] = EPILOGUE_OF(y[i], i);
 }

@@ -36,6 +36,13 @@ typedef TA first;
 typedef TA second;
 #endif
 
+/* Two vectors in flight where compilers take one: functions are chains of dependent operations. */
+#ifdef __riscv_vector
+#define FUNCTION_LOOP _Pragma("clang loop interleave_count(2)")
+#else
+#define FUNCTION_LOOP EK_VECTOR_LOOP
+#endif
+
 /* One contiguous run of y; step 0 broadcasts the operand. Common cases have separate loops. */
 static void run(const ek_map_args *args, const first *restrict a, long as, const second *restrict b,
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
@@ -51,19 +58,19 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
     cs = 1; /* c is a table without a step; 1 selects the fast loops */
 #endif
     if (as && bs && cs) {
-        EK_VECTOR_LOOP
+        FUNCTION_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(i, i, i);
     } else if (as && cs) {
-        EK_VECTOR_LOOP
+        FUNCTION_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(i, 0, i);
     } else if (bs && cs) {
-        EK_VECTOR_LOOP
+        FUNCTION_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(0, i, i);
     } else {
-        EK_VECTOR_LOOP
+        FUNCTION_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(as ? i : 0, bs ? i : 0, cs ? i : 0);
     }

@@ -74,6 +74,8 @@ EK_INLINE ek_wide widened(vf x, const scale_t *s) {
 #endif
 #ifdef __aarch64__
     x = __builtin_elementwise_maximum(x, vf_splat(s->least));
+#elif EK_VL == 1
+    x = EK_AT_LEAST(x, s->least);
 #else
     x = vf_where(EK_MASK(x < vf_splat(s->least)), vf_splat(s->least), x);
 #endif
