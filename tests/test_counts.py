@@ -6,6 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
+import pytest
+
 _SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path.insert(0, str(_SCRIPTS))
 counts = importlib.import_module("counts")
@@ -45,6 +47,7 @@ def test_commands_are_counted_without_their_groups():
     assert counts.commands()["product"] > 20
 
 
+@pytest.mark.exhaustive
 def test_small_modules_with_one_importer_are_found():
     found = counts.small_modules(counts._code_files())
     assert Path("host/cli/doctor.py") in found  # which app.py imports

@@ -109,6 +109,7 @@ def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: s
     assert any(m.startswith("ptrace: ") for m in hot["missing"]) == (calls == 2)
 
 
+@pytest.mark.exhaustive
 def test_a_product_without_perf_is_sampled_too(edgekit: Any, without_perf: None) -> None:
     del without_perf
     matrix = ("--matrix", "banded:4000:3", "--seconds", "0.1")

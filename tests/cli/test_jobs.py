@@ -78,6 +78,7 @@ def _tune(edgekit: Any, shapes: Path, *more: str) -> Any:
     return edgekit("lab", "tune", "gemm", "--board", "one,two", *words, *more)
 
 
+@pytest.mark.exhaustive
 def test_two_boards_are_tuned_here_side_by_side(edgekit: Any, shapes: Path, tmp_path: Path) -> None:
     _know_boards(tmp_path / "home")
     done = _tune(edgekit, shapes, "--budget", "60s")

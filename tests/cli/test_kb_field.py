@@ -241,6 +241,7 @@ def test_a_healthy_board_s_table_stays_as_it_is(edgekit, face_model, release, fi
     assert not user_table(load_board(_BOARD)).exists()
 
 
+@pytest.mark.exhaustive
 def test_two_releases_of_a_model_are_held_against_each_other(
     edgekit, face_model, release, field, home
 ):

@@ -70,7 +70,7 @@ def test_texts_are_continued_and_questions_answered(edgekit: Any, home: Any, mod
     assert drawn[0].out == drawn[1].out != drawn[2].out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_cache_of_bytes_takes_less_and_says_the_same(
     edgekit: Any, home: Any, model: Model
 ) -> None:

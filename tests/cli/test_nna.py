@@ -52,6 +52,7 @@ def test_run_and_bench_tell_what_the_nna_does(
     assert any("cycles" in e["args"].get("nna", "") for e in events if e["ph"] == "X")
 
 
+@pytest.mark.exhaustive
 def test_boards_without_an_nna_say_nothing_of_it(edgekit: Any, home: Path) -> None:
     model = tiny_model(home / "tiny.tflite")
     np.savez(home / "x.npz", image=np.zeros((1, 33, 30, 3), np.int8))

@@ -108,6 +108,7 @@ def test_characters_of_a_file_and_without_one(edgekit, home):
     assert done.code == 0 and "the characters of en_dict.txt" in done.err
 
 
+@pytest.mark.exhaustive
 def test_places_may_come_first_as_in_pytorchs_crnn(edgekit, home):
     path = line_reader(home, metadata=False, perm=(2, 0, 1))
     Image.fromarray(stripes(["é", "é", None, "é", "c", "c", None, None])).save(home / "a.png")

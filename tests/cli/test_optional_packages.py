@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from edgekit.host.cli.app import app
 from edgekit.host.cli.meant import command_tree
 from edgekit.host.common.optional import EXTRAS
@@ -120,6 +122,7 @@ def _answers(folder: Path) -> dict[str, tuple[int, str]]:
     return {line: (code, text) for line, (code, text) in zip(_COMMANDS, found, strict=True)}
 
 
+@pytest.mark.exhaustive
 def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
     for line, (code, text) in _answers(tmp_path).items():
         last = (text.splitlines() or [""])[-1]  # after lines of progress

@@ -132,7 +132,7 @@ def test_an_inference_of_a_c_program_is_repeated(edgekit: Any, home: Path) -> No
     assert (agreement[0]["inferences"], agreement[0]["agreed"]) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_file_quantized_before_names_its_float_model(edgekit: Any, home: Path) -> None:
     path, data = perceptron(home), save_samples(home, x=inputs(32, 0))
     assert edgekit("quantize", path, "--samples", data, "-o", "net.int8.onnx").code == 0
@@ -181,7 +181,7 @@ def test_bad_options_are_one_line(
     assert (done.code, expected in done.complaint) == (2, True), done.err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_classes_are_compared_where_a_model_has_some(edgekit: Any, home: Path) -> None:
     path, data = classifier(home), save_samples(home)
     done = edgekit("deploy", path, "--samples", data, "--shadow", "1/1")

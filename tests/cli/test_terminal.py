@@ -89,7 +89,7 @@ def test_rows_that_do_not_fit_are_lists() -> None:
     assert [line.split() for line in shown.splitlines() if line][8] == ["column", "8", 12 * "x"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_on_a_wide_terminal_nothing_goes(face_model: Path) -> None:
     small = str(face_model.with_name("okay_nabu.tflite"))
     shown = shown_on_terminal("bench", "model", small, "--runs", "3", columns=160)

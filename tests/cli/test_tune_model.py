@@ -155,6 +155,7 @@ def tune_small(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Ca
     return lambda search=_AND_ORDERS: edgekit(*command, app=lab_with(search))
 
 
+@pytest.mark.exhaustive
 def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
     done = tune_small()
     assert done.code == 0, done.err
@@ -257,6 +258,7 @@ def test_what_costs_its_neighbors_more_than_it_gains_is_dropped(
     assert found["after_ms"] == found["default_ms"]
 
 
+@pytest.mark.exhaustive
 def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
@@ -357,6 +359,7 @@ def test_tuning_in_the_simulator_is_reproducible(edgekit: Any, face_model: Path)
     assert first["operators"] == again["operators"]
 
 
+@pytest.mark.exhaustive
 def test_operators_become_chains_where_that_was_measured_to_gain(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_damaged_table_is_one_line(edgekit: Any, small: Path) -> None:
         assert done.code == 2 and f"edgekit lab kb build --board {_BOARD}" in done.complaint
 
 
+@pytest.mark.exhaustive
 def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, small: Path) -> None:
     options = ("--orders", "2", "-o", "best.ekb", "--json")
     done = edgekit("lab", "tune", "model", small, *options, "--allow-noise")

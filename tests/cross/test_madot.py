@@ -17,6 +17,7 @@ from tests.support.gemm_cases import encoded, output_bytes, random_product, unit
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
+from tests.support.places import few_or_all
 from tests.support.toolchains import toolchain_for
 
 pytestmark = pytest.mark.cross
@@ -40,7 +41,7 @@ def test_products_of_the_library_are_numpys(with_unit, tmp_path):
     check_products(products, made)
 
 
-@pytest.mark.parametrize("family", _FAMILIES)
+@pytest.mark.parametrize("family", few_or_all(_FAMILIES, _FAMILIES[::4]))
 def test_operators_are_those_of_the_reference(family, with_unit, tmp_path):
     board, graph = load_board("bpi-f3-ime"), random_graph(family, 8, seed=3)
     inputs = inputs_of(graph)

@@ -118,6 +118,7 @@ def test_rollback_is_whole(store: Store, paper: MakeBundle, send: Send, fault: F
     ("name", "fault"),
     few_or_all([("", killed), ("wake", killed), ("", disk_fails_once)], [("wake", killed)]),
 )
+@pytest.mark.exhaustive
 def test_removed_whole_or_not_at_all(
     store: Store, paper: MakeBundle, send: Send, fault: Fault, name: str
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_bad_release_ends_at_the_canary(
     assert [len(board.applied()) for board in rollouts.farm.boards] == [2, 1, 1, 1]
 
 
+@pytest.mark.exhaustive
 def test_a_board_that_lies_is_named_and_left_alone(rollouts: Rollouts, tiny: TinyBundle) -> None:
     liar = rollouts.farm.boards[3]
     liar.lie.write_text(json.dumps({"machine": "riscv64", "core_names": []}))
@@ -114,6 +115,7 @@ def test_half_the_fleet_asleep_is_taken_when_it_comes_back(
     assert rollouts.runs() == [tiny().manifest.id] * BOARDS
 
 
+@pytest.mark.exhaustive
 def test_a_canary_that_goes_back_while_it_is_watched_stops_all(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_canary_that_goes_back_while_it_is_watched_stops_all(
     assert rollouts.runs() == [tiny().manifest.id] * BOARDS
 
 
+@pytest.mark.exhaustive
 def test_a_person_stops_it_while_the_canary_is_watched(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:
@@ -137,6 +140,7 @@ def test_a_person_stops_it_while_the_canary_is_watched(
     assert rollouts.carry(tiny()).ended == "finished"  # a new one
 
 
+@pytest.mark.exhaustive
 def test_a_release_that_is_slower_in_the_field_stops_at_the_canary(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:
@@ -197,6 +201,7 @@ def test_a_release_that_agrees_too_seldom_stops_at_the_canary(
     assert [len(board.applied()) for board in rollouts.farm.boards] == [1, 0, 0, 0]
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_at_home_loses_nothing(rollouts: Rollouts, tiny: TinyBundle) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -232,6 +237,7 @@ def test_the_newest_rollout_is_the_last_one_whatever_the_clock_says(
     assert new_id(lambda: 0.0).startswith("19700101-000000-")
 
 
+@pytest.mark.exhaustive
 def test_only_one_rollout_at_a_board(rollouts: Rollouts, tiny: TinyBundle) -> None:
     journal = rollouts.open(tiny())
     for bundle in (tiny(), tiny(OTHER)):

@@ -50,6 +50,7 @@ def test_keys_rotate(place: Fetching, tiny: TinyBundle, tmp_path: Path) -> None:
         place.poll()
 
 
+@pytest.mark.exhaustive
 def test_boards_follow_a_new_signing_key(
     place: Fetching, tiny: TinyBundle, tmp_path: Path, trusted: SigningKey
 ) -> None:

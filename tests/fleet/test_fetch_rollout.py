@@ -118,6 +118,7 @@ def test_a_bad_canary_stops_it_before_others_are_offered_anything(
 
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
+@pytest.mark.exhaustive
 def test_a_person_stops_it_before_a_board_that_sleeps_fetches(
     fleet: Fleet, tiny: TinyBundle, is_carried_out: bool
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_person_stops_it_before_a_board_that_sleeps_fetches(
     assert fleet.runs() == (None,) * 3
 
 
+@pytest.mark.exhaustive
 def test_a_board_that_sleeps_gets_it_when_the_command_is_repeated(
     fleet: Fleet, tiny: TinyBundle
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_board_that_sleeps_gets_it_when_the_command_is_repeated(
     assert (progress.ended, progress.names("done")) == ("finished", list(NAMES))
 
 
+@pytest.mark.exhaustive
 def test_boards_that_have_not_fetched_when_it_stops_are_offered_it_no_more(
     fleet: Fleet, tiny: TinyBundle
 ) -> None:

@@ -125,6 +125,7 @@ def test_nothing_goes_if_the_folder_is_damaged(offering: Offering, tiny: TinyBun
     assert offering.has(tiny())
 
 
+@pytest.mark.exhaustive
 def test_boards_download_and_go_back_while_releases_go(place: Fetching, tiny: TinyBundle) -> None:
     place.offer(first := tiny())
     place.poll()

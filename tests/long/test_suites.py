@@ -103,7 +103,7 @@ def test_a_result_begins_with_a_number_that_may_have_separators():
 
 
 @pytest.mark.engines
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_random_graphs_leave_nothing_behind_when_they_are_ended(tmp_path):
     command = [sys.executable, "-m", "tests.long.random_graphs", "--format=onnx", "--board=local"]
     with subprocess.Popen(command, cwd=_ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}) as suite:

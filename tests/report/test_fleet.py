@@ -26,7 +26,7 @@ def report(count: int, inventory: tuple[str, ...] = ()) -> Report:
     return field_report(fill_fleet(count), TODAY, inventory)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_each_board_counts_with_the_release_it_sent_last() -> None:
     made = report(40)
     assert made.fleet is not None
@@ -69,7 +69,7 @@ def test_the_slow_and_the_outdated_of_eight_boards_are_reported() -> None:
     assert [one.board for one in made.fleet.groups[0].stragglers] == ["pi-0003", "pi-0007"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_board_with_two_models_is_one_board_and_one_straggler() -> None:
     store = fill_fleet(20)
     fill_fleet(20, model="other")

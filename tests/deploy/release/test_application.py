@@ -179,6 +179,7 @@ def test_uncommitted_release_is_not_followed(
     np.testing.assert_array_equal(model.run({"x": X})["y"], 3 * X + 1)
 
 
+@pytest.mark.exhaustive
 def test_four_threads_lose_and_mix_nothing_over_changes_of_release(
     device: Device, factor: Factor, board_root: Path
 ) -> None:

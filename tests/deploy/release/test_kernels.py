@@ -311,6 +311,7 @@ def sampled(kernels: Device, board_root: Path, *sizes: int) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> None:
     spool, runtime = Spool(board_root / "spool"), board_root / "named/kernels/current/runtime.pyz"
     spool.switch("off")

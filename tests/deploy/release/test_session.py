@@ -59,6 +59,7 @@ def ssh(server: Sshd) -> SshTransport:
         pytest.param(ssh_board, marks=pytest.mark.sshd),
     ],
 )
+@pytest.mark.exhaustive
 def test_of_twenty_deploys_at_once_one_wins(
     board: Callable[..., Iterator[tuple[Connect, Path]]],
     tiny: TinyBundle,

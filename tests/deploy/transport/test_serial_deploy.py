@@ -59,6 +59,7 @@ def test_deploy_run_and_go_back(board: Device, console: TtyBoard, tiny: TinyBund
     assert status.id == first.id
 
 
+@pytest.mark.exhaustive
 def test_a_plan_comes_over_the_console(board: Device, tiny: TinyBundle) -> None:
     assert "model.so" in board.plan(tiny()).send
     board.deploy(tiny())

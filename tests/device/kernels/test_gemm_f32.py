@@ -11,6 +11,7 @@ import pytest
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
 from tests.support.kernel_runs import x86_params
+from tests.support.places import few_or_all
 
 _WHOLE = 1 << 20  # a block larger than any dimension
 
@@ -85,7 +86,7 @@ def test_a_row_times_a_large_matrix(library, threads):
 
 
 @pytest.mark.parametrize("shape", [(5, 40, 9), (1, 40, 33), (40, 1, 33)])
-@pytest.mark.parametrize("packed", [-1, 0, 1])
+@pytest.mark.parametrize("packed", few_or_all([-1, 0, 1], [0]))
 def test_infinity_and_nan_come_through(library, shape, packed):
     rng = np.random.default_rng(5)
     product = _product(rng, shape, (40 if shape[1] == 1 else 4, shape[1]), packed)

@@ -143,6 +143,7 @@ def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
         assert sum(count for _, count in sent[first : last + 1]) * 8 < 1.1 * 640_000
 
 
+@pytest.mark.exhaustive
 def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path: Path) -> None:
     assert come_back(tmp_path, 80, speed=1000) == 0
 

@@ -159,6 +159,7 @@ def test_a_server_that_is_not_there_is_tried_again_later(
         push(spool, replace(home, port=1), Bandwidth(FAST))
 
 
+@pytest.mark.exhaustive
 def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert kill_server(tmp_path, kills=1, seed=3) == 0
 

@@ -167,7 +167,7 @@ def _channels_normalized() -> Graph:
     return Graph("normalized", tensors, nodes, ("x",), ("e",))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_parts_of_a_transpose_are_written_into_their_place():
     whole, made = _whole_and_split(_channels_normalized(), 0.75)
     assert "norm" in made.origin.values()
