@@ -44,7 +44,7 @@ from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.host.lab.tune.shape_set import shape_set
 from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
-from edgekit.host.lab.tune.warm import warm_costs
+from edgekit.host.lab.tune.warm import PartTimer, warm_costs
 from edgekit.host.simulator.products import Multiplication, ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, packed_of
@@ -75,7 +75,8 @@ def main() -> None:
     for name in options.boards.split(","):
         board = load_board(name)
         with History(data_folder() / "regret.sqlite") as history:
-            found = _regrets(_Searches(board, history), _products(board, options))
+            searches = Searches(board, history, ProductTimer(target_of(board)))
+            found = regrets(searches, _products(board, options))
         means = {choice: statistics.fmean(r[choice] for r in found) for choice in _CHOICES}
         print(name, *(f"{choice} {mean:.3f}" for choice, mean in means.items()), flush=True)
         if options.write:
@@ -113,13 +114,12 @@ _SAMPLES: Mapping[str, Callable[[BoardProfile, argparse.Namespace], Iterable[Gem
 }
 
 
-class _Searches:
+class Searches:
     """What was searched on a board, by product: kept in `history`."""
 
-    def __init__(self, board: BoardProfile, history: History) -> None:
-        self.board, self._history = board, history
-        self._timer = ProductTimer(target_of(board))
-        self._measurer = ComposedMeasurer(self._timer, board.isa.vl, thorough=_FINALISTS)
+    def __init__(self, board: BoardProfile, history: History, timer: PartTimer) -> None:
+        self.board, self._history, self._timer = board, history, timer
+        self._measurer = ComposedMeasurer(timer, board.isa.vl, thorough=_FINALISTS)
         self._costs: dict[MatrixProduct, dict[Method, MeasuredCost]] = {}
         for m in history.read(board.platform).measurements:
             if m.board == board.name:
@@ -132,13 +132,15 @@ class _Searches:
         return self._costs[product]
 
     def search(self, products: Sequence[MatrixProduct]) -> None:
-        """Tries methods on the products that were not searched before."""
+        """Tries methods on the products that were not searched before, and on all of them the fixed
+        methods that were not: they change with the rule."""
         new = [p for p in products if p not in self._costs]
-        for at in range(0, len(new), _AT_ONCE):
-            some = new[at : at + _AT_ONCE]
+        for some in _in_parts(new):
             self._ask({p: self._first(p) for p in some})
             for _ in range(_STEPS):
                 self._ask({p: neighbors(self.board, p, self._best(p)[0], False) for p in some})
+        for some in _in_parts(products):
+            self._ask({p: self._fixed(p) for p in some})
 
     def final_costs(
         self, wanted: Mapping[MatrixProduct, Iterable[Method]]
@@ -171,8 +173,10 @@ class _Searches:
         ]
 
     def _first(self, product: MatrixProduct) -> list[Method]:
-        fixed = (method.cut(product.shape) for method in fixed_methods(self.board, product))
-        return [*first_methods(self.board, product, False), *fixed]
+        return [*first_methods(self.board, product, False), *self._fixed(product)]
+
+    def _fixed(self, product: MatrixProduct) -> list[Method]:
+        return [method.cut(product.shape) for method in fixed_methods(self.board, product)]
 
     def _best(self, product: MatrixProduct) -> list[Method]:
         """The methods that ran on the whole product, the best ones first."""
@@ -228,6 +232,10 @@ class _Searches:
         )
 
 
+def _in_parts(products: Sequence[MatrixProduct]) -> Iterator[Sequence[MatrixProduct]]:
+    return (products[at : at + _AT_ONCE] for at in range(0, len(products), _AT_ONCE))
+
+
 def _cost_of(row: Measurement) -> MeasuredCost:
     return MeasuredCost(row.cost, row.spread, row.cost)
 
@@ -245,13 +253,12 @@ def fixed_methods(board: BoardProfile, product: MatrixProduct) -> Iterator[Metho
             yield replace(made, pack_b=not made.pack_b)
 
 
-def _regrets(searches: _Searches, products: Sequence[MatrixProduct]) -> list[dict[str, float]]:
+def regrets(searches: Searches, products: Sequence[MatrixProduct]) -> list[dict[str, float]]:
     """The regrets of each product by name of the choice."""
     searches.search(products)
     fixed = _best_fixed(searches, products)
     board, table, found = searches.board, table_of(searches.board), []
-    for at in range(0, len(products), _AT_ONCE):
-        some = products[at : at + _AT_ONCE]
+    for some in _in_parts(products):
         answers = [table.choose(board, p.shape, p.dtype, p.threads, p.packed) for p in some]
         chosen = {
             p: (answer.method.cut(p.shape), default_method(board, p), fixed.cut(p.shape))
@@ -266,7 +273,7 @@ def _regrets(searches: _Searches, products: Sequence[MatrixProduct]) -> list[dic
     return found
 
 
-def _best_fixed(searches: _Searches, products: Sequence[MatrixProduct]) -> Method:
+def _best_fixed(searches: Searches, products: Sequence[MatrixProduct]) -> Method:
     """The one blocking with the least geometric mean of times."""
 
     def mean(method: Method) -> float:
