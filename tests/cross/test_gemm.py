@@ -16,6 +16,7 @@ from tests.support.gemm_cases import (
     encoded,
     output_bytes,
     packed_panels,
+    panels_of_bytes,
     random_product,
 )
 from tests.support.places import few_or_all
@@ -42,3 +43,12 @@ def test_panels_that_cores_in_order_pack_are_numpys(board, virtual_board, tmp_pa
     library = build(load_board(board), tmp_path / "products.so")
     on = virtual_board(board, CPUS["a76" if board == "a55" else board])
     check(products, on.run_cases(library, encoded(products), output_bytes(products), 2))
+
+
+@pytest.mark.parametrize("board", few_or_all(["a57", "a53", "a76", "a7"], ["a57", "a53"]))
+def test_rows_by_several_panels_of_bytes_are_numpys(board, virtual_board, tmp_path):
+    rng = np.random.default_rng(4)
+    products = [p for dtype in ("s8", "u8") for p in panels_of_bytes(rng, dtype)]
+    library = build(load_board(board), tmp_path / "products.so")
+    made = virtual_board(board).run_cases(library, encoded(products), output_bytes(products), 2)
+    check(products, made)

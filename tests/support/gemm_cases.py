@@ -234,6 +234,24 @@ def packed_panels(rng: Rng, mr: int, nr: int) -> list[Product]:
     return found
 
 
+def panels_of_bytes(rng: Rng, dtype: str) -> list[Product]:
+    """Rows of bytes by several panels of a vector, most without -128: kernels for 64-bit ARM
+    multiply these in pairs, and several panels at once. Values around C must stay unchanged."""
+    found = []
+    sizes = itertools.product((1, 2, 3, 4, 6, 7, 9), (5, 8, 16, 21, 50), (1, 5, 16, 23, 31, 48, 70))
+    for m, n, k in sizes:
+        kind = np.dtype("i1" if dtype == "s8" else "u1")
+        a = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, (m, k)).astype(kind)
+        b = rng.integers(-127, 128, (k, n)).astype(np.int8)
+        if rng.random() < 0.2:
+            b[0, n // 2] = -128
+        c = Layout(np.full(m * (n + 3) + 40, 7, np.int32), 20, n + 3, 1, (m, n))
+        dense = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b)]
+        packed, packs_a = int(rng.integers(-1, 2)), int(rng.integers(2))
+        found.append(Product(dtype, *dense, c, (1000, 1000, 1000, 4, 4, packs_a, 1, 0), packed))
+    return found
+
+
 def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:
     """A product with as few columns as its tile is wide, vectorized along m. C is contiguous, and
     the values around it must stay unchanged."""

@@ -191,7 +191,7 @@ EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a
 #endif
         for (long s = 0; s < rows->count; s++) {
             const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW, ZERO(a), HALF_STEP};
-            w = i8_rows_out_of_order(sums, from, rows->length, ahead, w);
+            w = i8_rows_out_of_order(0, sums, from, rows->length, ahead, w);
             ahead += ahead ? BYTES_AHEAD(rows->length) : 0;
         }
         return;

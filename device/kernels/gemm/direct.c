@@ -79,6 +79,19 @@ static void prefetch_next(const product *x, ek_gemm_job *job, long i, long j, co
     ek_gemm_prefetch_next(job, &next, i, x->rows.panels.panels, nv);
 }
 
+/* Multiplies panels of one vector that follow the one at `column`; returns how many. */
+static inline __attribute__((always_inline)) long
+panels_at_once(const product *x, const ek_gemm_job *job, const ek_gemm_place *at, long column,
+               long until, const char *a, const char *b) {
+    const ek_panels *all = &x->columns.panels;
+    const long partial = until == all->panels && (x->n & (x->family->operands->vl - 1));
+    if (!EK_GEMM_AT_ONCE || all->width != 1 || all->wider)
+        return 0;
+    char *c = x->c + (at->row * job->c_row + at->column) * x->c_bytes;
+    return ek_gemm_panels_at_once(x->family->column[0], job, x->form, a, at->rows, b,
+                                  x->columns.step[0], until - column - partial, c);
+}
+
 /* One row panel times column panels [column, until). Inlined: with two tiles, passing the arguments
  * takes a tenth of the time. */
 static inline __attribute__((always_inline)) void row_of_tiles(const product *x, ek_gemm_job *job,
@@ -92,7 +105,9 @@ static inline __attribute__((always_inline)) void row_of_tiles(const product *x,
     };
     if (x->a_packed)
         job->a_col = at.rows;
-    for (long j = column; j < until; j++) {
+    const long done = panels_at_once(x, job, &at, column, until, a, b);
+    b += done * x->columns.step[0], at.column += done * vl;
+    for (long j = column + done; j < until; j++) {
         const int wider = j < x->columns.panels.wider;
         const long nv = x->columns.panels.width + wider;
         at.width = nv * vl;

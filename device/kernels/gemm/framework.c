@@ -183,6 +183,36 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     tile_column(x, job, p->family->column[nv - 1]->kernels[form], b, at, &next, row, row_end);
 }
 
+#if EK_GEMM_AT_ONCE
+/* Multiplies packed panels of B that follow the one at `from` by rows of tiles; returns how many.
+ */
+static long panels_at_once(const block *x, ek_gemm_job *job, long from, long until, long row,
+                           long row_end) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = p->args;
+    const ek_panels *all = &p->b.panels, *rows = &p->a.panels;
+    const int in_place_b = !g->b_packed && !p->pack_b, packed = p->a_form < 0;
+    if (all->width != 1 || all->wider || in_place_b || p->a_one_panel)
+        return 0;
+    job->b_in_place = 0;
+    const long vl = p->types->vl;
+    const char *b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, from);
+    long count = until - from - (until == all->panels && (g->n & (vl - 1)));
+    for (; row < row_end && count; row++) {
+        const long first = ek_panel_start(rows, row), height = ek_panel_width(rows, row);
+        const char *a =
+            packed ? x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, row)
+                   : in_place(g->a, first, g->a_row, x->k_from, g->a_col, p->types->a_bytes);
+        char *c = (char *)g->c + (first * g->c_row + from * vl * g->c_col) * p->c_bytes;
+        job->a_col = packed ? height : g->a_col;
+        count =
+            ek_gemm_panels_at_once(p->family->column[0], job, packed ? EK_GEMM_PANEL : p->a_form, a,
+                                   height, b, (long)x->b_sizes.bytes[0], count, c);
+    }
+    return count;
+}
+#endif
+
 /* Panels of A per panel of B; 1 for AMX. Fewer if rows of C are a multiple of a page apart and
  * share an L1 set. */
 #define ROWS_OF_STRIP 8
@@ -209,9 +239,14 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
     const long rows = strip <= 1 ? row_end - row : p->uses_amx ? 1 : few;
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + ek_max(strip, 1), column_end);
-        for (long i = row; i < row_end; i += rows)
-            for (long j = from; j < until; j++)
+        for (long i = row; i < row_end; i += rows) {
+            long j = from;
+#if EK_GEMM_AT_ONCE
+            j += panels_at_once(x, &job, from, until, i, ek_min(i + rows, row_end));
+#endif
+            for (; j < until; j++)
                 panel_of_tiles(x, &job, j, i, ek_min(i + rows, row_end));
+        }
     }
     EK_GEMM_END();
 }

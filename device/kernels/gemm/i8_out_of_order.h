@@ -37,13 +37,13 @@
               "csel %[t], %[bytes], xzr, ne\n", "add %[next], %[next], %[t]\n")                    \
     OB_COLUMN(1, x, c, OB_ADD(3, 0), OB_LOAD(b, 32), OB_ROW(y, 0), OB_ROW(y, 1), AHEAD)            \
     OB_COLUMN(2, x, b, OB_ADD(3, 1), OB_LOAD(c, 48), OB_ROW(y, 2), OB_ROW(y, 3),                   \
-              "add %[w], %[w], %[t], lsl #2\n")                                                    \
+              "add %[w], %[w], %[t], lsl %[shift]\n")                                              \
     OB_COLUMN(3, x, c, OB_ADD(3, 2), OB_LOAD(b, 0), FLIP(y, 0) FLIP(y, 1), FLIP(y, 2) FLIP(y, 3),  \
               "")
 
 #define OB_SUM(i, j) [s##i##j] "+w"(sums->of[i][j])
 #define OB_SUMS(i) OB_SUM(i, 0), OB_SUM(i, 1), OB_SUM(i, 2), OB_SUM(i, 3)
-#define OB_STEPS(FLIP, AHEAD)                                                                      \
+#define OB_STEPS(SHIFT, FLIP, AHEAD)                                                               \
     __asm__("1:\n" OB_STEP(x, y, FLIP, AHEAD) "b.eq 2f\n" OB_STEP(y, x, FLIP,                      \
                                                                   AHEAD) "b.ne 1b\n"               \
                                                                          "2:\n" OB_ADD(3, 3)       \
@@ -53,13 +53,16 @@
               [c] "=&w"(c), [p0] "=&w"(p[0]), [p1] "=&w"(p[1]), [p2] "=&w"(p[2]), [p3] "+w"(p[3]), \
               [w] "+r"(w), [n] "+r"(n), [next] "+r"(next), [t] "=&r"(t), [ahead] "+r"(ahead)       \
             : [from0] "r"(row[0]), [from1] "r"(row[1]), [from2] "r"(row[2]), [from3] "r"(row[3]),  \
-              [bytes] "r"((long)I8_STEP), [flips] "w"(flips), [touched] "n"(EK_READ_AHEAD_TOUCHED) \
+              [bytes] "r"((long)I8_STEP << SHIFT), [flips] "w"(flips), [shift] "n"(2 - SHIFT),     \
+              [touched] "n"(EK_READ_AHEAD_TOUCHED)                                                 \
             : "cc", "memory")
 
-/* sums += rows in place by a panel, over `length` values of k; rows or panel contain no -128. If
- * `ahead`, prefetches a line from there on in each step. Returns the end of the panel. */
-EK_INLINE const i8_value *i8_rows_out_of_order(i8_sums *sums, const i8_rows a, long length,
-                                               const char *ahead, const i8_value *panel) {
+/* sums += rows by a panel, over `length` values of k; rows or panel contain no -128. `packed`: the
+ * rows are those of a panel of A. If `ahead`, prefetches a line from there on in each step. Returns
+ * the end of the panel. */
+EK_INLINE const i8_value *i8_rows_out_of_order(const int packed, i8_sums *sums, const i8_rows a,
+                                               long length, const char *ahead,
+                                               const i8_value *panel) {
     const i8_row *const *const row = a.row;
     const vi flips = vi_splat(a.flip);
     vi x[4], y[4], p[4] = {0}, b = i8_vector(panel), c;
@@ -71,14 +74,16 @@ EK_INLINE const i8_value *i8_rows_out_of_order(i8_sums *sums, const i8_rows a, l
         x[i] = i8_vector(row[i]) ^ flips;
     if (ahead)
         ahead -= EK_READ_AHEAD_TOUCHED;
-    if (a.flip && ahead)
-        OB_STEPS(OB_FLIP, OB_AHEAD);
+    if (packed)
+        OB_STEPS(2, OB_NO_FLIP, "");
+    else if (a.flip && ahead)
+        OB_STEPS(0, OB_FLIP, OB_AHEAD);
     else if (a.flip)
-        OB_STEPS(OB_FLIP, "");
+        OB_STEPS(0, OB_FLIP, "");
     else if (ahead)
-        OB_STEPS(OB_NO_FLIP, OB_AHEAD);
+        OB_STEPS(0, OB_NO_FLIP, OB_AHEAD);
     else
-        OB_STEPS(OB_NO_FLIP, "");
+        OB_STEPS(0, OB_NO_FLIP, "");
     w = panel + steps * 4 * I8_STEP;
     if (!a.half)
         return w;

@@ -226,9 +226,49 @@ static void pack_b_side_by_side(const void *from, long k_step, long width,
     }
 }
 #else
+#if EK_I8 == EK_I8_MULL16
+/* Packs up to sixteen rows of at most `lines` columns, which are several panels of one vector,
+ * `apart` bytes from one to the next. */
+EK_INLINE void pack_vectors(const int lines, const uint8_t *from, long k_step, long width, long k,
+                            char *to, size_t apart) {
+    const uint8_t flip = B_FLIP ? FLIP_BYTE : 0;
+    bytes16 rows[16];
+    uint8_t block[16 / EK_VL][EK_VL * 16];
+    if (k >= 16 && width >= lines)
+        load_block(16, lines, rows, from, k_step, lines, 16, flip);
+    else
+        load_block(16, lines, rows, from, k_step, width, k, flip);
+    transpose_groups16(rows, block[0]);
+    for (int j = 0; j < lines / EK_VL && j * EK_VL < width; j++, to += apart)
+        memcpy(to, block[j], sizeof block[j]);
+}
+
+/* Packs panels of one vector: sixteen by sixteen bytes are transposed for several at once. */
+static void pack_panels_of_vectors(const uint8_t *from, long k_step, long width,
+                                   const ek_gemm_panels *panels, long k, char *to) {
+    const size_t apart = panels->bytes[0];
+    for (long p = 0; p < k; p += 16, from += 16 * k_step) {
+        char *block = to + p * EK_VL;
+        for (long j = 0; j < width; j += 16, block += 16 / EK_VL * apart)
+            if (width - j > 8)
+                pack_vectors(16, from + j, k_step, width - j, k - p, block, apart);
+            else
+                pack_vectors(8, from + j, k_step, width - j, k - p, block, apart);
+    }
+    for (long i = 0; i < panels->count; i++, to += apart)
+        finish_panel(i8_panel_of_b(EK_VL, k), EK_VL, k, COLUMN_FACTOR, to);
+}
+#endif
+
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
     const long slice = panels->count > 1 ? ROWS_AT_ONCE : ek_max(k, 1);
+#if EK_I8 == EK_I8_MULL16
+    if (panels->vectors == 1 && !panels->wider && panels->count > 1) {
+        pack_panels_of_vectors(from, k_step, ek_min(width, panels->count * EK_VL), panels, k, to);
+        return;
+    }
+#endif
     for (long p = 0; p == 0 || p < k; p += slice) {
         const i8_b *at = (const i8_b *)from + p * k_step;
         const long rows = ek_min(slice, k - p);

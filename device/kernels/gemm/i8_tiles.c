@@ -45,19 +45,58 @@ EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, co
     }
 }
 #else
+#if I8_STEP == 16
+/* The last `left` of 16 values that end at `end`, followed by zeros. */
+EK_INLINE vi last_values(const i8_row *end, long left) {
+    return vi_bytes_from(i8_vector(end - I8_STEP), I8_STEP - left);
+}
+#define LOADS_LAST 1
+#else
+#define LOADS_LAST 0
+#endif
 EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, const i8_row *row[MR],
                              const i8_value *b, i8_sums *sums) {
     const long left = job->k % I8_STEP;
     i8_row tail[MR][I8_STEP];
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        memset(tail[i], 0, sizeof tail[i]);
-        ek_copy_short(tail[i], row[i] + job->k - left, left * (long)sizeof(i8_row));
-        row[i] = tail[i];
+#if LOADS_LAST
+    if (job->k >= I8_STEP) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            const vi last = last_values(row[i] + job->k, left);
+            memcpy(tail[i], &last, sizeof last);
+        }
+    } else
+#endif
+    {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            memset(tail[i], 0, sizeof tail[i]);
+            ek_copy_short(tail[i], row[i] + job->k - left, left * (long)sizeof(i8_row));
+        }
     }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        row[i] = tail[i];
+#if EK_I8 == EK_I8_MULL16
+    if (left <= I8_STEP / 2) {
+        i8_half_step(mr, NV, sums, row, 0, b, vi_splat(a.flip));
+        return;
+    }
+#endif
     i8_accumulate(mr, NV, sums, a, I8_STEP, b);
 }
 #endif
+
+/* sums += rows by a panel, over `length` values of k. */
+EK_INLINE const i8_value *accumulate(const int mr, const int form, i8_sums *sums, const i8_rows a,
+                                     long length, const i8_value *b) {
+    (void)form;
+#if EK_I8 == EK_I8_MULL16 && I8_INTERLEAVED && NV == 1
+    if (mr == 4 && a.narrow)
+        return length ? i8_rows_out_of_order(form == EK_GEMM_PANEL, sums, a, length, NULL, b) : b;
+#endif
+    return i8_accumulate(mr, NV, sums, a, length, b);
+}
 
 /* sums = A . B of the tile, without corrections. */
 EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek_gemm_job *job,
@@ -79,7 +118,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
             return;
         }
 #endif
-        i8_accumulate(mr, NV, sums, packed, i8_padded(job->k), b);
+        accumulate(mr, form, sums, packed, i8_padded(job->k), b);
         return;
     }
     EK_UNROLL
@@ -93,7 +132,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
     }
     i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow, 0};
     const long full = job->k / I8_STEP * I8_STEP;
-    b = i8_accumulate(mr, NV, sums, in_place, full, b);
+    b = accumulate(mr, form, sums, in_place, full, b);
     if (full < job->k)
         multiply_tail(mr, job, in_place, row, b, sums);
 }
@@ -258,6 +297,14 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     finish_tile(job, mr, sums, c, row, column);
 }
 
+#if EK_I8 == EK_I8_MULL16 && (I8_INTERLEAVED || (I8_SCHEDULED && MR == 4)) && NV == 1 &&           \
+    !COLUMN_FACTOR && !ROW_FACTOR
+#include "i8_panels_at_once.h"
+#define SOME_PANELS .some_panels = some_panels,
+#else
+#define SOME_PANELS
+#endif
+
 #define CODE_OF(name, call)                                                                        \
     static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \
                      long column) {                                                                \
@@ -296,4 +343,4 @@ const ek_gemm_column NAME = {
         [EK_GEMM_ROWS | EK_GEMM_MASKED] = {[1] = rows_1},
 #endif
     },
-};
+    SOME_PANELS};

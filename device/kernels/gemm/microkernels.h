@@ -85,13 +85,42 @@ typedef void (*ek_gemm_small_k)(const ek_gemm_job *job, const void *a, const voi
                                 ek_gemm_rows rows, long column);
 #define EK_GEMM_SMALL_K 4 /* largest k */
 
+/* A row of tiles of plain sums: `rows` of A in a form times `count` full panels one vector wide,
+ * `apart` bytes from one to the next, to adjacent columns of c. Returns how many of the panels,
+ * from the first one on, it has multiplied. */
+typedef long (*ek_gemm_some_panels)(const ek_gemm_job *job, int form, const void *a, long rows,
+                                    const void *b, long apart, long count, void *c);
+#if defined __aarch64__
+#define EK_GEMM_AT_ONCE 1
+#else
+#define EK_GEMM_AT_ONCE 0
+#endif
+
 /* All micro-kernels nv vectors wide, by form and number of rows (1 to mr; index 0 is empty), and
  * small-k kernels by k; NULL: none. */
 typedef struct {
     int mr, nv;
     ek_gemm_tile kernels[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
     ek_gemm_small_k small_k[EK_GEMM_SMALL_K + 1];
+#if EK_GEMM_AT_ONCE
+    ek_gemm_some_panels some_panels; /* NULL: none */
+#endif
 } ek_gemm_column;
+
+/* Multiplies panels at once where a column can; returns how many. */
+static inline __attribute__((always_inline)) long
+ek_gemm_panels_at_once(const ek_gemm_column *column, const ek_gemm_job *job, int form,
+                       const void *a, long rows, const void *b, long apart, long count, void *c) {
+#if EK_GEMM_AT_ONCE
+    const int plain = job->epilogue->output == EK_GEMM_PLAIN && !job->epilogue->bias && !job->load;
+    if (column->some_panels && plain && job->c_col == 1 && !job->b_in_place)
+        return column->some_panels(job, form, a, rows, b, apart, count, c);
+#else
+    (void)column, (void)job, (void)form, (void)a, (void)rows, (void)b, (void)apart, (void)count;
+    (void)c;
+#endif
+    return 0;
+}
 
 /* Row stride of C, in elements, from which hardware prefetchers miss its lines and L1 does not hold
  * them: tiles prefetch them before multiplying. Measured on x86 only. */

@@ -130,6 +130,18 @@ EK_INLINE vi vi_mull8(vi acc, vi a, vi b) {
     return (vi)vpadalq_s16((int32x4_t)acc, products);
 }
 
+/* Sixteen bytes from byte `first` on, followed by zeros; 0 <= first < 16. */
+EK_INLINE vi vi_bytes_from(vi v, long first) {
+    const uint8x16_t places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const uint8x16_t at = vaddq_u8(places, vdupq_n_u8((uint8_t)first));
+#ifdef __aarch64__
+    return (vi)vqtbl1q_u8((uint8x16_t)v, at);
+#else
+    const uint8x8x2_t bytes = {{vget_low_u8((uint8x16_t)v), vget_high_u8((uint8x16_t)v)}};
+    return (vi)vcombine_u8(vtbl2_u8(bytes, vget_low_u8(at)), vtbl2_u8(bytes, vget_high_u8(at)));
+#endif
+}
+
 /* 16-bit sums: the lower or upper half of sixteen byte products; and widening such sums to four
  * 32-bit ones. */
 typedef int16_t vi_short __attribute__((vector_size(16)));
