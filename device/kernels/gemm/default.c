@@ -205,15 +205,15 @@ static int64_t tile_cost(shape s, product p) {
 
 /* 1: threads share columns: those of normal tiles whose panels they pack, unless splitting rows
  * cuts the busiest thread's work below 3/4; otherwise they share rows, unless splitting columns
- * does, or on ARM, for floats in place, makes more pieces and at most 4/3 of that work. */
+ * does, or, for floats in place, makes no fewer pieces and at most 4/3 of that work. */
 static int split_of(shape s, product p, int threads) {
     if (threads < 2)
         return 0;
     int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
     int packs = p.f32 ? copies_panels(s, p) || packs_both(s, p) : !(EK_I8_VECTORS && p.b_packed);
-    const int is_arm = EK_F32_FAR_BYTES && EK_VECTOR_LANES == RULE_STRIP_LANES;
-    int finer = is_arm && !is_transposed(s) && !p.b_packed && panels >= rows;
+    const int measured = EK_F32_FAR_BYTES && EK_VECTOR_LANES == RULE_STRIP_LANES;
+    int finer = measured && !is_transposed(s) && !p.b_packed && panels >= rows;
     if (is_transposed(s) || !packs)
         return (finer && 3 * by_panels <= 4 * by_rows) || 4 * by_panels < 3 * by_rows;
     return 4 * by_rows >= 3 * by_panels;

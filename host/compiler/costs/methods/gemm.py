@@ -7,6 +7,7 @@ from typing import Literal
 
 from edgekit.device.runtime.kernel_facts import HALF_SUMS, PACKED_ROWS
 from edgekit.host.compiler.costs.methods.gemm_blocks import (
+    divides_columns,
     equal_parts,
     max_kc,
     most_in_place,
@@ -44,7 +45,6 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
     is_far,
     may_be_transposed,
     parts,
-    reads_columns_apart,
     reads_far_rows,
     reads_rows,
     round_up,
@@ -374,27 +374,22 @@ def _select_split(
     packed: Packed,
 ) -> Split:
     """Point 6 of the analytic rule: several threads divide the rows, or the columns if a thread
-    packs what it multiplies (normal byte tiles, and those of point 5), so that each packs part of
-    B. For a B that was packed in advance and AMX, dividing rows was faster. They divide the other
-    axis if that leaves the busiest thread less than 3/4 of the work. On ARM, they also divide the
-    columns of a B of floats in place if there are no fewer panels than row tiles and the busiest
-    thread gets at most 4/3 of the work: each reads a part of B, and one that starts late leaves
-    smaller pieces to others. Blocks are not reduced for threads, and nc is as for f32, since each
-    block has two barriers."""
+    packs what it multiplies (normal byte tiles, and those of point 5, so that each packs a part
+    of it). For a B packed in advance and AMX, rows were faster. They divide the other axis if that
+    leaves the busiest thread less than 3/4 of the work (`divides_columns`). Blocks are not reduced
+    for threads, and nc is as for f32, since each block has two barriers."""
     if threads == 1:
         return "m"
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
-    by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
     transposed = tile[1] % board.isa.vl != 0
     amx = board.isa.columns.vector_rows(dtype) > 0
     packs = dtype != "f32" and not (amx and packed == "b")
     packs |= copies_panels(board, tile, shape, dtype, packed)
     packs |= packs_both(board, tile, shape, dtype, packed)
     if transposed or not packs:
-        in_place = not transposed and packed != "b" and reads_columns_apart(board)
-        finer = in_place and panels >= rows and 3 * by_panels <= 4 * by_rows
-        return "n" if finer or 4 * by_panels < 3 * by_rows else "m"
-    return "m" if 4 * by_rows < 3 * by_panels else "n"
+        in_place = not transposed and packed != "b"
+        return "n" if divides_columns(board, rows, panels, threads, in_place) else "m"
+    return "m" if 4 * parts(rows, threads) * panels < 3 * parts(panels, threads) * rows else "n"
 
 
 def _packs_strips(

@@ -9,9 +9,11 @@ from edgekit.host.compiler.costs.methods.rule import (
     LEAST_DEPTH,
     LONG_VECTORS,
     ROWS_DEPTH,
+    STRIP_LANES,
 )
 from edgekit.host.compiler.costs.methods.tile_cost import (
     depth_in_place,
+    far_bytes,
     parts,
     round_up,
     shares_rows,
@@ -64,6 +66,22 @@ def packs_both(
     depth = depth_in_place(board, tile[1], shape.n)
     enough = shape.m >= max(least, depth * 3 // 8 if shape.k > depth else 8 * least)
     return enough and _is_beyond_l1(board, shape) and dtype == "f32" and packed == "none"
+
+
+def divides_columns(
+    board: BoardProfile, rows: int, panels: int, threads: int, in_place: bool
+) -> bool:
+    """True if threads divide the columns of a B that they do not pack: if that leaves the busiest
+    one less than 3/4 of the work.
+
+    On cores with vectors of four lanes, except x86, also for floats `in_place` if that makes no
+    fewer pieces, and at most 4/3 of the work: each thread reads a part of B, and one that starts
+    late leaves smaller pieces to others.
+    """
+    by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
+    measured = far_bytes(board) > 0 and board.isa.vl == STRIP_LANES
+    finer = in_place and measured and panels >= rows and 3 * by_panels <= 4 * by_rows
+    return finer or 4 * by_panels < 3 * by_rows
 
 
 def most_in_place(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> int:

@@ -326,11 +326,6 @@ def far_bytes(board: BoardProfile) -> int:
     return 0 if board.arch == "x86_64" else last_cache(board) * 15 // 16
 
 
-def reads_columns_apart(board: BoardProfile) -> bool:
-    """True if threads had better read columns of a B of floats each, as measured on ARM."""
-    return far_bytes(board) > 0 and board.isa.vl == STRIP_LANES
-
-
 def is_far(board: BoardProfile, shape: GemmShape, dtype: str) -> bool:
     far = far_bytes(board)
     return far > 0 and BYTES[dtype] * shape.n * shape.k >= far
