@@ -35,8 +35,19 @@ typedef struct {
     int is_first, is_last;
 } block_t;
 
+/* Whether vectors that are not full are loaded and stored at once; f32 is as it was on x86. */
+#if defined EK_OWN_PARTIAL && defined EK_HALF
+#define PARTIAL_AT_ONCE 1
+#else
+#define PARTIAL_AT_ONCE 0
+#endif
+
 /* Stores the first `left` lanes. */
 EK_INLINE void store_some(elem *y, vf v, long left) {
+#if PARTIAL_AT_ONCE
+    vf_store_n(y, v, left);
+    return;
+#endif
     EK_UNROLL
     for (int l = 0; l < EK_VL - 1; l++)
         if (l < left)
@@ -133,8 +144,18 @@ EK_INLINE void pack_row(const int nv, const elem *from, long width, elem *to) {
         return;
     }
     vf v[NV] = {0};
-    for (long j = 0; j < width; j++)
+    long whole = 0;
+#ifdef EK_HALF
+    EK_UNROLL
+    for (; whole < nv - 1; whole++)
+        v[whole] = vf_load(from + whole * EK_VL);
+#endif
+#if PARTIAL_AT_ONCE
+    v[nv - 1] = vf_load_n(from + whole * EK_VL, width - whole * EK_VL);
+#else
+    for (long j = whole * EK_VL; j < width; j++)
         ((elem *)v)[j] = from[j];
+#endif
     memcpy(to, v, sizeof(vf) * nv);
 }
 
