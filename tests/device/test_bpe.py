@@ -27,6 +27,7 @@ from edgekit.device.runtime.agent.bpe import (
     BpeSpec,
     bpe_of,
 )
+from edgekit.device.runtime.agent.words import Words
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import asdict, replace
 
@@ -48,10 +49,6 @@ _AROUND = [
     *("the <|end|> cat", "a\n <|user|>\u3000 b", " <|end|> <|user|> ", "x <|end|>\x1c<|user|> y"),
     *("<|user|>\t\n<|end|>\u2009the", "\x85<|end|>\u200b <|end|>", "  <|user|>  <|user|>  "),
 ]
-_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 def _merges(words: list[str], count: int) -> list[tuple[str, str]]:
@@ -107,6 +104,7 @@ def _specs() -> dict[str, BpeSpec]:
     made = {split: replace(_of_bytes(), split=split) for split in ("gpt2", "digits")}
     made["llama3"] = replace(_of_bytes(), split="llama3", whole=True)
     made["qwen2"] = replace(_of_bytes(), split="qwen2", composed=True)
+    made |= {split: replace(_of_bytes(), split=split) for split in ("tekken", "gpt4o", "falcon")}
     made["gpt2, stripping"] = replace(made["gpt2"], left=made["gpt2"].special[:1])
     made["llama3, stripping"] = replace(made["llama3"], right=made["gpt2"].special)
     marks = _of_marks()
@@ -166,6 +164,37 @@ def test_parts_of_a_text_are_joined_before_it_is_split(name: str) -> None:
             assert bpe.tokens_of(parts) == bpe.tokens(text), repr(text)
 
 
+def test_tokens_that_are_not_hidden_are_found_in_a_users_text() -> None:
+    """As all programs find "\\n\\n" in texts for Gemma; those of the template are not."""
+    bpe, user = Bpe(_of_bytes()), _of_bytes().special[1]
+    assert user in bpe.tokens_of([("a<|user|>", False)])
+    assert bpe.tokens_of([("<|user|>", True), ("<|user|>", False)]).count(user) == 1
+
+
+def test_pieces_that_are_hidden_are_never_made_of_others() -> None:
+    pieces = ("<unk>", "</s>", "</", "s>", *"<>/s")
+    scores = (0.0, 0.0, -1.0, -1.0, *[-2.0] * 4)
+    spec = BpeSpec(MARKS, "none", pieces, (), scores, (1,), (0, 1), ())
+    assert Bpe(spec).tokens_of([("</s>", False)]) == [2, 3]
+
+
+def test_a_long_s_is_an_s_only_where_case_does_not_matter() -> None:
+    """GPT-2's contractions are those of small letters."""
+    assert [*Words("gpt2").of_text("it'\u017f")] == ["it", "'", "\u017f"]
+    assert [*Words("llama3").of_text("it'\u017f")] == ["it", "'\u017f"]
+
+
+def test_letters_of_a_special_token_are_no_bytes() -> None:
+    bpe = Bpe(BpeSpec(BYTES, "gpt2", ("a", "<|end\u2581of|>"), (), (), (1,), (), ()))
+    assert bpe.bytes_of(1).decode() == "<|end\u2581of|>"
+
+
+def test_unknown_characters_are_one_token_or_several() -> None:
+    spec = BpeSpec(MARKS, "none", ("<unk>", "a"), (0, 0), (), (), (), (), unknown=0)
+    assert Bpe(spec).tokens("axya") == [1, 0, 0, 1]
+    assert Bpe(replace(spec, fused=True)).tokens("axya") == [1, 0, 1]
+
+
 def test_a_space_is_put_before_the_first_part_or_all() -> None:
     user = _of_marks().special[1]
     texts = {}
@@ -200,6 +229,8 @@ def test_long_words_take_no_square_time() -> None:
         ({"special": "ab"}, "x.special: expected a list"),
         ({"unknown": 1 << 40}, "x.unknown: expected a whole number"),
         ({"composed": 1}, "x.composed: expected true or false"),
+        ({"fused": 1}, "x.fused: expected true or false"),
+        ({"single": [-1]}, "x.single: expected a whole number"),
         ({"more": 1}, "unknown 'more'"),
     ],
 )
@@ -213,7 +244,9 @@ def test_a_damaged_tokenizer_is_one_line(change: dict[str, Any], said: str) -> N
 
 def _library(spec: BpeSpec) -> Any:
     """The same tokenizer of the library."""
-    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, models, normalizers
+
+    from tests.support.library_tokenizers import splitter
 
     number = {piece: i for i, piece in enumerate(spec.pieces)}
     if spec.kind == MARKS:
@@ -233,14 +266,7 @@ def _library(spec: BpeSpec) -> Any:
         pairs = zip(spec.merges[::2], spec.merges[1::2], strict=True)
         merges = [(spec.pieces[a], spec.pieces[b]) for a, b in pairs]
         made = Tokenizer(models.BPE(number, merges, ignore_merges=spec.whole))
-        newer = spec.split in ("llama3", "qwen2")
-        pattern = _PATTERN if spec.split == "llama3" else _PATTERN.replace("{1,3}", "")
-        first = {
-            "gpt2": [],
-            "digits": [pre_tokenizers.Digits(individual_digits=True)],
-        }.get(spec.split, [pre_tokenizers.Split(Regex(pattern), "isolated")])
-        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not newer)
-        made.pre_tokenizer = pre_tokenizers.Sequence([*first, level])
+        made.pre_tokenizer = splitter(spec.split)
         if spec.composed:
             made.normalizer = normalizers.NFC()
     made.add_special_tokens(

@@ -24,9 +24,9 @@ from edgekit.device.runtime.agent.bpe import FIRST, UNIGRAM, Bpe, BpeSpec, bpe_o
 from edgekit.device.runtime.agent.pieces import PieceTokenizer, pieces_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
+from edgekit.host.compiler.frontends.gguf.hub_unigram import unigram_spec
 from edgekit.host.compiler.tasks.language import bpe_spec
 from edgekit.host.compiler.tasks.tokenizer_file import read_tokenizer
-from edgekit.host.compiler.tasks.unigram import unigram_spec
 from edgekit.host.errors import InputError
 from tests.device.test_bpe import _TEXT, _WORDS, _random_text
 
@@ -253,7 +253,7 @@ def test_steps_that_boards_have_not_are_named(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"split": "gpt2"}, "x.split: expected none or marks or spaces, found gpt2"),
+        ({"split": "gpt2"}, "x.split: expected none or marks or spaces or text, found gpt2"),
         ({"scores": []}, "a score for each piece"),
         ({"characters": "AAAA"}, "x.characters: expected a map of characters, found 3 bytes"),
         ({"characters": "?"}, "x.characters: expected a text in base64"),

@@ -7,10 +7,10 @@ says.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Dict, Iterator, List, Sequence, Tuple
 
+from edgekit.device.runtime.agent.added import AddedTokens
 from edgekit.device.runtime.agent.strict import bad, each, file_keys, integer
 from edgekit.device.runtime.record import Record
 
@@ -29,7 +29,9 @@ class TokenizerSpec(Record):
     `before` and `after` are the tokens around a text, `padding` fills the rest; `unknown` stands
     for words that have no pieces or more than `longest` characters. Pieces that go on a word begin
     with `prefix`. `clean` drops control characters, `accents` drops accents, `ideographs` splits
-    Chinese texts into characters.
+    Chinese texts into characters. Of the special tokens, spaces before `left` and
+    behind `right` belong to these, `single` are no parts of words, and `normalized` are found in
+    texts after all this, and change as texts do.
     """
 
     pieces: Tuple[str, ...]
@@ -44,11 +46,16 @@ class TokenizerSpec(Record):
     lower: bool = True
     accents: bool = True
     ideographs: bool = True
+    left: Tuple[int, ...] = ()
+    right: Tuple[int, ...] = ()
+    single: Tuple[int, ...] = ()
+    normalized: Tuple[int, ...] = ()
 
 
 def tokenizer_of(data: bytes, where: str) -> TokenizerSpec:
     """Checks the file of a release."""
-    keys = file_keys(data, where, SCHEMA, TokenizerSpec.field_names)
+    names = TokenizerSpec.field_names
+    keys = file_keys(data, where, SCHEMA, names[:-4], names[-4:])
     pieces = each(keys["pieces"], f"{where}.pieces", _piece)
     last = len(pieces) - 1
 
@@ -73,6 +80,7 @@ def tokenizer_of(data: bytes, where: str) -> TokenizerSpec:
         flag("lower"),
         flag("accents"),
         flag("ideographs"),
+        *(each(keys.get(name, ()), f"{where}.{name}", number) for name in names[-4:]),
     )
 
 
@@ -90,9 +98,14 @@ class Tokenizer:
         self._spec = spec
         self._numbers: Dict[str, int] = {}
         for number, piece in enumerate(spec.pieces):
-            self._numbers.setdefault(piece, number)
-        special = sorted((spec.pieces[i] for i in spec.special), key=len, reverse=True)
-        self._special = re.compile("({})".format("|".join(map(re.escape, special)) or r"(?!)"))
+            if number not in spec.single:  # such a word is no part of others
+                self._numbers.setdefault(piece, number)
+        later = {number: spec.pieces[number] for number in spec.normalized}
+        first = {spec.pieces[i]: i for i in reversed(spec.special) if i not in later}
+        rules = spec.left, spec.right, spec.single
+        self._first = AddedTokens(first, *rules)
+        contents = {_normalized(later[i], spec): i for i in reversed([*later])}
+        self._later = AddedTokens(contents, *rules)
 
     def tokens(self, value: str, most: int) -> List[int]:
         """The numbers of at most `most` tokens of a text, with those around it; what is longer is
@@ -113,11 +126,15 @@ class Tokenizer:
         return found + [self._spec.padding] * rest, [1] * len(found) + [0] * rest
 
     def _all(self, value: str) -> Iterator[int]:
-        for at, part in enumerate(self._special.split(value)):
-            if at % 2:
-                yield self._numbers[part]
-            else:
-                for word in _words(_normalized(part, self._spec)):
+        for part, number in _apart(value, self._first):
+            if number >= 0:
+                yield number
+                continue
+            for text, later in _apart(_normalized(part, self._spec), self._later):
+                if later >= 0:
+                    yield later
+                    continue
+                for word in _words(text):
                     yield from self._pieces(word)
 
     def _pieces(self, word: str) -> Sequence[int]:
@@ -135,6 +152,16 @@ class Tokenizer:
             found.append(number)
             start = end
         return found
+
+
+def _apart(text: str, added: AddedTokens) -> Iterator[Tuple[str, int]]:
+    """The parts of a text, each with the number of a token, or -1."""
+    end = 0
+    for start, stop, number in added.found(text):
+        yield text[end:start], -1
+        yield text[start:stop], number
+        end = stop
+    yield text[end:], -1
 
 
 def _normalized(value: str, spec: TokenizerSpec) -> str:

@@ -12,13 +12,10 @@ import unicodedata
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.strict import bad
+from edgekit.device.runtime.agent.words import SPACES
 
 UNKNOWN_PENALTY = 10.0  # below the lowest score, for a character without a piece
-# Unicode's spaces: str.isspace takes a few controls for spaces, too.
-_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
-_BETWEEN = re.compile(f"[{_SPACES}]+")
+_BETWEEN = re.compile(f"[{SPACES}]+")
 _SHORT = 6  # bytes: shorter clusters of characters are looked up as a whole
 _MARKS = ("Mn", "Me", "Mc")
 _JOINERS = "\u200c\u200d"
@@ -55,9 +52,9 @@ def normalized(
         elif name == "longest" and characters is not None:
             text = _longest(text, characters)
         elif name == "left":
-            text = text.lstrip(more[0] or _SPACES)
+            text = text.lstrip(more[0] or SPACES)
         elif name == "right":
-            text = text.rstrip(more[0] or _SPACES)
+            text = text.rstrip(more[0] or SPACES)
         elif name == "prepend":
             text = more[0] + text if text else text
         elif name == "replace":
@@ -205,7 +202,7 @@ def marked_words(text: str, mark: str, split: str, begin: bool) -> List[str]:
     """Words with spaces as a `mark`, which is put before the first one too if `begin`.
 
     `split`: "spaces" first splits at all spaces, which are dropped; "marks" begins a word at each
-    mark; "none" leaves the text whole.
+    mark; "none" and "text" leave the text whole.
     """
     parts = _BETWEEN.split(text) if split == "spaces" else [text]
     made: List[str] = []
@@ -213,6 +210,6 @@ def marked_words(text: str, mark: str, split: str, begin: bool) -> List[str]:
         part = part.replace(" ", mark)
         if begin and part and not part.startswith(mark):
             part = mark + part
-        words = [part] if split == "none" else re.split(f"(?={re.escape(mark)})", part)
+        words = [part] if split in ("none", "text") else re.split(f"(?={re.escape(mark)})", part)
         made += [word for word in words if word]
     return made

@@ -10,27 +10,43 @@ from edgekit.device.runtime.agent.bpe import ALWAYS, BYTES, MARKS, NEVER, UNIGRA
 from edgekit.device.runtime.agent.language import SCHEMA, ChatSpec, LanguageSpec, language_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
-from edgekit.host.compiler.tasks.unigram import is_unigram, sentencepiece_steps, unigram_spec
+from edgekit.host.compiler.frontends.gguf.hub_bpe import begins, bpe_of_hub, is_bpe
+from edgekit.host.compiler.frontends.gguf.hub_tokenizer import WHOLE
+from edgekit.host.compiler.frontends.gguf.hub_unigram import (
+    sentencepiece_steps,
+    unigram_spec,
+)
 from edgekit.host.errors import InputError
 
 # Token types of GGUF files.
 _UNKNOWN, _CONTROL, _OWN, _UNUSED = 2, 3, 4, 5
 # How words are split, by the names that GGUF files have for it.
 _SPLITS = {
-    **dict.fromkeys(("gpt-2", "gpt2", "phi-2", "olmo", "jais", "mpt", "dbrx-gpt2"), "gpt2"),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), "digits"),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx", "smaug-bpe"), "llama3"),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), "qwen2"),
-}
-_WHOLE = ("llama3",)  # splits of tokenizers that keep words
-_COMPOSED = ("qwen2", "stablelm2", "megrez")  # names of those that use NFC
+    **dict.fromkeys(
+        ("gpt-2", "gpt2", "phi-2", "olmo", "jais", "mpt", "dbrx-gpt2", "exaone4", "trillion"),
+        "gpt2"),
+    **dict.fromkeys(
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
+        "digits"),
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "dbrx",
+         "smaug-bpe", "chatglm-bpe", "glm4"), "llama3"),
+    **dict.fromkeys(
+        ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2"), "qwen2"),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), "gpt4o"),
+    "qwen35": "qwen35", "tekken": "tekken", "falcon": "falcon",
+}  # fmt: skip
+# Names of tokenizers that keep words, and put a token before texts.
+_WHOLE = (
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "tekken",
+)  # fmt: skip
+_COMPOSED = ("qwen2", "qwen35", "stablelm2", "megrez")  # names of those that use NFC
 _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>",
     "</s>", "<|end|>", "<|eom_id|>",
 )  # fmt: skip
 _PREFIX = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
-_HUB = "tokenizer.huggingface.json"  # which GGUF files may have, too
 
 
 def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[bytes, str]:
@@ -68,15 +84,18 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
             f"{model!r:.40}; --task none gives the logits of tokens"
         )
     pieces = _texts(about, "tokens")
-    if model == "t5" and isinstance(about.get(_HUB), str):
-        return _of_hub(about, pieces)
+    if isinstance(about.get(WHOLE), str):
+        try:
+            return _of_hub(about, pieces)
+        except InputError:
+            if not {f"{_PREFIX}scores", f"{_PREFIX}merges"} & {*about}:
+                raise
     kinds = about.get(f"{_PREFIX}token_type", [1] * len(pieces))
     if not isinstance(kinds, list) or len(kinds) != len(pieces):
         raise _misfit("token_type", len(pieces))
     special = tuple(i for i, kind in enumerate(kinds) if kind in (_CONTROL, _OWN) and pieces[i])
     hidden = tuple(i for i, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED))
     first = about.get(f"{_PREFIX}bos_token_id")
-    left, right = (_stripping(about, key) for key in ("lstrip", "rstrip"))
     if model in ("llama", "t5"):
         scores = about.get(f"{_PREFIX}scores", [])
         if not isinstance(scores, list) or len(scores) != len(pieces):
@@ -92,8 +111,7 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
         return BpeSpec(
             UNIGRAM if model == "t5" else MARKS, "none", pieces, (), tuple(map(float, scores)),
             special, hidden, before, ALWAYS if spaced else NEVER,
-            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1,
-            left=left, right=right, **steps,
+            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1, **steps,
         )  # fmt: skip
     name = about.get(f"{_PREFIX}pre", "gpt2")
     if name not in _SPLITS:
@@ -102,21 +120,12 @@ def bpe_spec(about: Mapping[str, Any]) -> BpeSpec:
             "--task none gives the logits of tokens"
         )
     split = _SPLITS[name]
-    before = _before(first, about.get(f"{_PREFIX}add_bos_token", split in _WHOLE), pieces)
+    before = _before(first, about.get(f"{_PREFIX}add_bos_token", name in _WHOLE), pieces)
     merges = _merges(_texts(about, "merges"), pieces)
     return BpeSpec(
         BYTES, split, pieces, merges, (), special, hidden, before,
-        whole=split in _WHOLE, composed=bool(about.get(f"{_PREFIX}composed", name in _COMPOSED)),
-        left=left, right=right,
+        whole=name in _WHOLE, composed=name in _COMPOSED,
     )  # fmt: skip
-
-
-def _stripping(about: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    """The tokens to which spaces belong, in a file that `edgekit compile FOLDER` wrote."""
-    found = about.get(f"{_PREFIX}{key}", [])
-    if not isinstance(found, list) or not all(type(each) is int for each in found):
-        raise InputError(f"{_PREFIX}{key}: expected a list of numbers, found {found!r:.40}")
-    return tuple(found)
 
 
 def _steps(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,12 +142,13 @@ def _of_hub(about: Mapping[str, Any], pieces: Sequence[str]) -> BpeSpec:
     """The tokenizer of Hugging Face, which says more than GGUF's own metadata."""
     first, added = (about.get(f"{_PREFIX}{key}") for key in ("bos_token_id", "add_bos_token"))
     try:
-        document = json.loads(about[_HUB])
-        if not is_unigram(document):
-            raise ValueError("another model")
-        return unigram_spec(document, _before(first, added, pieces))
+        document = json.loads(about[WHOLE])
+        before = begins(document) or _before(first, added, pieces)
+        return (bpe_of_hub if is_bpe(document) else unigram_spec)(document, before)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{_HUB}: expected Unigram, found a damaged one ({error!s:.60})") from None
+        raise InputError(
+            f"{WHOLE}: expected BPE or Unigram, found a damaged one ({error!s:.60})"
+        ) from None
 
 
 def _before(first: Any, added: Any, pieces: Sequence[str]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from edgekit.device.runtime.agent.pieces import PiecesSpec, pieces_of
 from edgekit.device.runtime.agent.tokenizer import SCHEMA, TokenizerSpec, tokenizer_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
+from edgekit.host.compiler.frontends.gguf.hub_unigram import added_with, is_unigram, unigram_spec
 from edgekit.host.compiler.sidecars import (
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -20,7 +21,6 @@ from edgekit.host.compiler.sidecars import (
     config_folder,
     read_sidecar,
 )
-from edgekit.host.compiler.tasks.unigram import is_unigram, unigram_spec
 from edgekit.host.errors import InputError
 
 _UNKNOWN, _BEFORE, _AFTER, _PADDING, _MASK = "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"
@@ -72,15 +72,15 @@ def _of_json(data: bytes, _: Path) -> TokenizerSpec | PiecesSpec:
             f"{TOKENIZER}: expected WordPiece or Unigram tokens, found {kind or 'others'}; give "
             "the tokens with --input tokens.npz"
         )
-    added = {str(each["content"]): int(each["id"]) for each in about.get("added_tokens") or ()}
-    special = [each for each in about.get("added_tokens") or () if each.get("special")]
-    pieces = _by_number({**model["vocab"], **added})
+    added = {int(each["id"]): each for each in about.get("added_tokens") or ()}
+    contents = {str(each["content"]): i for i, each in added.items()}
+    pieces = _by_number({**model["vocab"], **contents})
     number = {piece: i for i, piece in enumerate(pieces)}
     before, after = _around(about.get("post_processor"))
     padding = (about.get("padding") or {}).get("pad_id", number.get(_PADDING, 0))
     return TokenizerSpec(
         pieces,
-        tuple(int(each["id"]) for each in special),
+        tuple(added),
         before,
         after,
         number[model["unk_token"]],
@@ -88,6 +88,10 @@ def _of_json(data: bytes, _: Path) -> TokenizerSpec | PiecesSpec:
         str(model["continuing_subword_prefix"]),
         int(model["max_input_chars_per_word"]),
         **_normalizer(about.get("normalizer"), about.get("pre_tokenizer")),
+        left=added_with(added, "lstrip"),
+        right=added_with(added, "rstrip"),
+        single=added_with(added, "single_word"),
+        normalized=added_with(added, "normalized"),
     )
 
 

@@ -82,7 +82,8 @@ def _tokenizer(**changes: Any) -> dict[str, Any]:
         "added_tokens": added, "model": model, "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]},
         "post_processor": {"type": "TemplateProcessing",
-                           "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+                           "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                           "special_tokens": {"<s>": {"id": "<s>", "ids": [len(pieces)]}}},
         **changes,
     }  # fmt: skip
 
@@ -183,7 +184,8 @@ def test_only_some_tokenizers_compose_characters(composed: bool, tmp_path: Path)
     folder = hub_folder(tmp_path / "llm", random_model())
     _tokens(normalizer={"type": "NFC"} if composed else None)(folder)
     convert(folder, tmp_path / "m.gguf")
-    assert bpe_spec(read_gguf(tmp_path / "m.gguf").about).composed == composed
+    spec = bpe_spec(read_gguf(tmp_path / "m.gguf").about)
+    assert spec.steps == ((("nfc",),) if composed else ())
 
 
 def test_spaces_that_belong_to_a_token_are_known(tmp_path: Path) -> None:
@@ -198,20 +200,81 @@ def test_spaces_that_belong_to_a_token_are_known(tmp_path: Path) -> None:
     assert tokens == [32, WORDS - 2, *Bpe(spec).tokens(" A"), WORDS - 1, 32]
 
 
-def test_marks_for_spaces_have_the_ranks_of_merges_as_scores(tmp_path: Path) -> None:
-    folder = hub_folder(tmp_path / "llm", random_model())
-    pieces = ["<unk>", "▁", "t", "h", "e", "he", "th", "the", "▁the"]
-    model = {"type": "BPE", "vocab": {p: i for i, p in enumerate(pieces)}, "byte_fallback": True,
-             "merges": ["t h", "h e", "th e", "▁ the"]}  # fmt: skip
-    steps = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace"}]
-    made = _tokenizer(model=model, added_tokens=[], pre_tokenizer=None)
+def _marks(**changes: Any) -> dict[str, Any]:
+    """Of pieces with marks for spaces, as Llama 2 has them."""
+    pieces = ["<unk>", "▁", "a", "b", "c", "bc", "ab", "▁a", "▁▁"]
+    model = {"type": "BPE", "vocab": {p: i for i, p in enumerate(pieces)}, "unk_token": "<unk>",
+             "merges": ["b c", "a b", "▁ a", "▁ ▁"], "fuse_unk": True}  # fmt: skip
+    steps = [{"type": "Prepend", "prepend": "▁"},
+             {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]  # fmt: skip
+    made = _tokenizer(model=model, added_tokens=[], pre_tokenizer=None, post_processor=None)
     made["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    (folder / "tokenizer.json").write_text(json.dumps(made))
-    convert(folder, tmp_path / "m.gguf")
-    about = read_gguf(tmp_path / "m.gguf").about
-    assert about["tokenizer.ggml.model"] == "llama" and about["tokenizer.ggml.add_space_prefix"]
-    scores = dict(zip(pieces, about["tokenizer.ggml.scores"], strict=True))
-    assert scores["th"] > scores["he"] > scores["the"] > scores["▁the"] > scores["t"]
+    return {**made, **changes}
+
+
+def _said(folder: Path, document: dict[str, Any], text: str) -> list[str]:
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    convert(folder, folder.with_suffix(".gguf"))
+    spec = bpe_spec(read_gguf(folder.with_suffix(".gguf")).about)
+    return [spec.pieces[n] for n in Bpe(spec).tokens(text)]
+
+
+def test_pairs_are_joined_in_the_order_of_merges(tmp_path: Path) -> None:
+    """Only those: scores of pieces would also join "a" and "bc" if that were a piece."""
+    folder, document = hub_folder(tmp_path / "llm", random_model()), _marks()
+    assert _said(folder, document, "abc ab  a") == ["▁a", "bc", "▁", "ab", "▁", "▁a"]
+    assert _said(folder, document, "xyb") == ["▁", "<unk>", "b"]
+    document["model"]["vocab"]["abc"] = 9  # which no pair makes
+    assert _said(folder, document, "b abc") == ["▁", "b", "▁a", "bc"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "split", "wanted"),
+    [
+        ("always", False, ["▁a", "|", "▁a", "b", "▁a"]),
+        ("first", False, ["▁a", "|", "a", "b", "▁a"]),
+        ("never", False, ["a", "|", "a", "b", "▁a"]),
+        ("first", True, ["▁a", "|", "a", "b", "▁a"]),
+    ],
+)
+def test_a_mark_is_put_where_metaspace_says(
+    scheme: str, split: bool, wanted: list[str], tmp_path: Path
+) -> None:
+    before = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+    added = [{"id": 9, "content": "|", "special": True}]
+    document = _marks(normalizer=None, pre_tokenizer=before, added_tokens=added)
+    document["model"]["merges"] = ["▁ a", "▁ ▁"]
+    folder = hub_folder(tmp_path / "llm", random_model())
+    assert _said(folder, document, "a|ab a") == wanted
+    assert _said(folder, document, " a")[0] == "▁a"  # no mark before a mark
+    assert _said(folder, document, "b  a")[-2:] == ["▁", "▁a"]
+
+
+def test_added_tokens_are_found_as_the_library_finds_them(tmp_path: Path) -> None:
+    added = [
+        {"id": 9, "content": "ca", "single_word": True},
+        {"id": 10, "content": "cb", "normalized": True},
+        {"id": 11, "content": "cc", "normalized": False},
+    ]
+    folder, document = hub_folder(tmp_path / "llm", random_model()), _marks(added_tokens=added)
+    assert _said(folder, document, "ca bca") == ["ca", "▁▁", "bc", "a"]
+    # The marks that are put before a text are also before a token that is found after them.
+    assert _said(folder, document, "cb acb") == ["cb", "▁a", "c", "b"]
+    assert _said(folder, document, "acca") == ["▁a", "cc", "▁a"]
+
+
+def test_steps_before_the_model_are_made_or_named(tmp_path: Path) -> None:
+    folder = hub_folder(tmp_path / "llm", random_model())
+    steps = _marks()["normalizer"]["normalizers"]
+    lower = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    assert _said(folder, _marks(normalizer=lower), "ABC") == ["▁a", "bc"]
+    for change, said in (
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, *steps]}}, "Nmt"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "Whitespace"),
+        ({"model": {**_marks()["model"], "end_of_word_suffix": "</w>"}}, "end_of_word_suffix"),
+    ):
+        with pytest.raises(InputError, match=said):
+            _said(folder, _marks(**change), "a")
 
 
 def test_angles_of_llama_3_are_divided_for_long_waves(tmp_path: Path) -> None:
@@ -273,8 +336,9 @@ def _tokens(**changes: Any) -> Callable[[Path], None]:
         (_tokens(model={"type": "WordLevel"}), "expected BPE or Unigram, found 'WordLevel'"),
         (_tokens(model={"type": "Unigram", "vocab": 3}), "expected a tokenizer as the library"),
         (_tokens(model={"type": "BPE", "vocab": 3}), "expected a tokenizer as the library"),
-        (_tokens(normalizer={"type": "Lowercase"}), "expected no normalizer before ByteLevel, or"),
-        (_tokens(pre_tokenizer={"type": "Split", "pattern": {"Regex": "x"}}), "llama"),
+        (_tokens(normalizer={"type": "Nmt"}), "normalizer: expected one of NFC, NFD"),
+        (_tokens(pre_tokenizer={"type": "Split", "pattern": {"Regex": "x"}}),
+         "pre_tokenizer: expected ByteLevel, Metaspace or marks for spaces, found Split"),
         (_tokens(pre_tokenizer={"type": "Sequence", "pretokenizers": [
             {"type": "Split", "pattern": {"Regex": "x"}},
             {"type": "ByteLevel", "use_regex": False}]}), "expected words split as GPT-2"),
@@ -285,9 +349,6 @@ def test_damaged_folders_are_named(
 ) -> None:
     folder = hub_folder(tmp_path / "llm", random_model())
     change(folder)
-    if said == "llama":  # a split without bytes is one of marks
-        convert(folder, tmp_path / "m.gguf")
-        return
     with pytest.raises(InputError) as caught:
         convert(folder, tmp_path / "m.gguf")
     assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -39,22 +39,23 @@ def unigram_spec(about: Mapping[str, Any], before: tuple[int, ...] = ()) -> BpeS
             scores.append(0.0)
     unknown = model.get("unk_id")
     if type(unknown) is not int or not 0 <= unknown < len(pieces):
-        raise _unknown("unk_id", "the number of a piece", unknown)
+        raise unfit("unk_id", "the number of a piece", unknown)
     if not model.get("byte_fallback") and "<0x00>" in pieces:
-        raise _unknown("byte_fallback", "true for a vocabulary of bytes", "false")
-    steps, characters = _steps(about.get("normalizer"))
-    split, space = _split(about.get("pre_tokenizer"))
+        raise unfit("byte_fallback", "true for a vocabulary of bytes", "false")
+    steps, characters = steps_of(about.get("normalizer"))
+    split, space = marks_of([*flat(about.get("pre_tokenizer"), "pretokenizers")])
     hidden = {i for i, each in added.items() if each.get("special")} | {unknown}
     return BpeSpec(
         UNIGRAM, split, tuple(pieces), (), tuple(scores), tuple(sorted(added)),
         tuple(sorted(hidden)), before, space, unknown=unknown, steps=tuple(steps),
-        characters=characters, left=stripping(added, "lstrip"), right=stripping(added, "rstrip"),
+        characters=characters, left=added_with(added, "lstrip"), right=added_with(added, "rstrip"),
+        single=added_with(added, "single_word"), normalized=added_with(added, "normalized"),
     )  # fmt: skip
 
 
-def stripping(added: Mapping[int, Any], key: str) -> tuple[int, ...]:
-    """The added tokens of a tokenizer.json to which spaces belong: before them (lstrip), or behind
-    them (rstrip)."""
+def added_with(added: Mapping[int, Any], key: str) -> tuple[int, ...]:
+    """The added tokens of a tokenizer.json for which `key` is true: those to which spaces belong
+    before them (lstrip), or behind them (rstrip), and so on."""
     return tuple(sorted(i for i, each in added.items() if each.get(key)))
 
 
@@ -66,10 +67,10 @@ def sentencepiece_steps(characters: bytes, trims: bool) -> dict[str, Any]:
     return {"steps": tuple(steps), "characters": base64.b64encode(characters).decode()}
 
 
-def _steps(about: Mapping[str, Any] | None) -> tuple[list[tuple[str, ...]], str]:
+def steps_of(about: Mapping[str, Any] | None) -> tuple[list[tuple[str, ...]], str]:
     """The steps of a normalizer, and the characters that one of them replaces."""
     steps, characters = list[tuple[str, ...]](), ""
-    for each in _flat(about, "normalizers"):
+    for each in flat(about, "normalizers"):
         kind = each["type"]
         if kind in _PLAIN:
             steps.append((_PLAIN[kind],))
@@ -77,7 +78,7 @@ def _steps(about: Mapping[str, Any] | None) -> tuple[list[tuple[str, ...]], str]
             if not each["precompiled_charsmap"]:
                 continue
             if characters:
-                raise _unknown("normalizer", "one Precompiled step", "several")
+                raise unfit("normalizer", "one Precompiled step", "several")
             steps.append(("clusters",))
             characters = str(each["precompiled_charsmap"])
         elif kind == "Prepend":
@@ -89,7 +90,7 @@ def _steps(about: Mapping[str, Any] | None) -> tuple[list[tuple[str, ...]], str]
             steps.append(_replace(each["pattern"], str(each["content"])))
         else:
             known = ", ".join((*_PLAIN, "Precompiled", "Prepend", "Strip", "Replace"))
-            raise _unknown("normalizer", f"one of {known}", kind)
+            raise unfit("normalizer", f"one of {known}", kind)
     return steps, characters
 
 
@@ -98,33 +99,32 @@ def _replace(pattern: Mapping[str, Any], content: str) -> tuple[str, ...]:
         return "replace", str(pattern["String"]), content
     runs = _RUNS.fullmatch(str(pattern["Regex"]))
     if runs is None or runs[1] in (r"\s", ".", "^", "$", "|", "(", ")", "[", "]", "\\"):
-        raise _unknown("normalizer", 'Replace of a text or of runs as " {2,}"', pattern["Regex"])
+        raise unfit("normalizer", 'Replace of a text or of runs as " {2,}"', pattern["Regex"])
     return "runs", runs[1], content, runs[2] or "1"
 
 
-def _split(about: Mapping[str, Any] | None) -> tuple[str, str]:
-    """How words are split, and where a space is put before a text."""
-    splits = [*_flat(about, "pretokenizers")]
+def marks_of(splits: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """How words are split by these steps, and where a space is put before a text."""
     kinds = [each["type"] for each in splits]
     if not kinds:
         return "none", NEVER
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         odd = next((k for k in kinds if k not in _SPLITS), " and ".join(kinds))
-        raise _unknown("pre_tokenizer", "Metaspace, or WhitespaceSplit before it", odd)
+        raise unfit("pre_tokenizer", "Metaspace, or WhitespaceSplit before it", odd)
     marks = splits[-1]
     if marks.get("replacement", SPACE) != SPACE:
-        raise _unknown("pre_tokenizer", f"Metaspace with {SPACE}", marks["replacement"])
+        raise unfit("pre_tokenizer", f"Metaspace with {SPACE}", marks["replacement"])
     usual = "always" if marks.get("add_prefix_space", True) else "never"
     space = _SCHEMES[marks.get("prepend_scheme", usual)]
     whole = marks.get("split", True) is False
     if len(kinds) == 2:
         if space == FIRST or whole:
-            raise _unknown("pre_tokenizer", "Metaspace that begins and splits all words", "another")
+            raise unfit("pre_tokenizer", "Metaspace that begins and splits all words", "another")
         return "spaces", space
     return "none" if whole else "marks", space
 
 
-def _flat(about: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
+def flat(about: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
     """The steps of a sequence, which may have others in it, or the only one."""
     if about is None:
         return
@@ -132,10 +132,10 @@ def _flat(about: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, 
         yield about
         return
     for each in about[parts]:
-        yield from _flat(each, parts)
+        yield from flat(each, parts)
 
 
-def _unknown(what: str, expected: str, found: object) -> InputError:
+def unfit(what: str, expected: str, found: object) -> InputError:
     return InputError(
         f"{TOKENIZER}: {what}: expected {expected}, found {found!s:.60}; give the tokens with "
         "--input tokens.npz"
