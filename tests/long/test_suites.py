@@ -31,9 +31,11 @@ _NEEDS_DUCKDB = pytest.mark.skipif(
     not (find_spec("duckdb") and find_spec("pyarrow")), reason="needs DuckDB and PyArrow"
 )
 _NEEDS_NATS = pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
+_NEEDS_TOKENIZERS = pytest.mark.skipif(not find_spec("tokenizers"), reason="needs tokenizers")
 _SUITES = [
     pytest.param(("hostile_models", "--count", "5000"), id="hostile models"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
+    pytest.param(("tokens",), id="tokens", marks=_NEEDS_TOKENIZERS),
     pytest.param(("decoders",), id="decoders", marks=_NEEDS_LLVM),
     pytest.param(
         ("random_graphs", "--count", "5000"),
