@@ -63,7 +63,7 @@ _NAN = np.full((64, 64), np.nan, "<f4").tobytes()
         (_about("llama.attention.head_count_kv", 4), "attn_k.weight: expected shape [64, 64]"),
         (_about("llama.rope.dimension_count", 8), "an even number, all of them, is rotated"),
         (_about("llama.rope.freq_base", float("nan")), "expected a finite number, found nan"),
-        (_about("llama.rope.scaling.type", "yarn"), "expected none or linear, found 'yarn'"),
+        (_about("llama.rope.scaling.type", "su"), "expected none, linear or yarn, by a factor"),
         (_about("llama.embedding_length", 32), "expected shape [96, 32], found [96, 64]"),
         (_about("general.alignment", 24), "general.alignment: expected a power of two, found 24"),
         (_stored(_Q, kind=16), "blk.0.attn_q.weight: expected one of F32, F16"),

@@ -15,6 +15,7 @@ from edgekit.device.runtime.agent.bpe import Bpe
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.frontends.gguf.hub import convert, is_decoder_folder
+from edgekit.host.compiler.frontends.gguf.network import network_of
 from edgekit.host.compiler.tasks.language import bpe_spec, language_file
 from edgekit.host.errors import InputError
 from tests.compiler.frontends.test_gguf import stepped
@@ -298,6 +299,19 @@ def test_angles_of_llama_3_are_divided_for_long_waves(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+def test_yarn_says_what_the_configuration_does(tmp_path: Path) -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6,
+               "beta_fast": 16, "attention_factor": 0.5}  # fmt: skip
+    folder = hub_folder(tmp_path / "llm", random_model(), rope_scaling=scaling)
+    convert(folder, tmp_path / "m.gguf")
+    network = network_of(read_gguf(tmp_path / "m.gguf"))
+    plain = 10000.0 ** -(np.arange(8) / 8)
+    turns = 6 * plain / (2 * np.pi)  # within the first length
+    assert network.gain == pytest.approx(0.5)
+    np.testing.assert_allclose(network.angles[turns < 1 / 16], plain[turns < 1 / 16] / 4)
+    assert network.angles[0] == pytest.approx(plain[0])
+
+
 def _cut(folder: Path) -> None:
     file = folder / "model-2.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
@@ -359,7 +373,8 @@ def test_damaged_folders_are_named(
     [
         ({"hidden_size": "x"}, "hidden_size: expected a whole number, found 'x'"),
         ({"rms_norm_eps": None}, "rms_norm_eps: expected a number, found None"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling: expected linear or llama3"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: expected linear or llama3"),
+        ({"rope_scaling": {"rope_type": "yarn", "mscale": 1}}, "a plain yarn, found mscale in it"),
         ({"num_attention_heads": 3}, "attn_q.weight: expected rows for 3 heads, found 64"),
     ],
 )

@@ -21,7 +21,10 @@ from edgekit.host.compiler.options import DecoderOptions
 from edgekit.host.errors import InputError
 from tests.compiler.frontends.test_gguf import stepped
 from tests.compiler.frontends.test_gguf_hub import _tokenizer, _write_tensors
-from tests.support.gguf_files import WORDS, Array, random_model
+from tests.support.architectures import ARCHS, SCALINGS
+from tests.support.decoder_networks import logits_of
+from tests.support.gguf_files import F32, WORDS, Array, random_model
+from tests.support.random_decoders import random_decoder
 
 _RECORD = Path(__file__).with_name("networks.json")
 _TOKENS = (5, 17, 3, 3, 90, 41, 8, 60)
@@ -155,6 +158,9 @@ def test_other_forms_of_a_network_are_refused(
         ({"granite.logit_scale": 0.0}, "logit_scale: expected a number besides 0"),
         ({"granite.use_parallel_residual": 3}, "expected true or false, found 3"),
         ({"granite.rope.dimension_count": 4}, "an even number, all of them, is rotated"),
+        ({"granite.expert_count": 8}, "expert_count: expected a network without experts, found 8"),
+        ({"granite.rope.scaling.type": "dynamic"}, "none, linear or yarn, by a factor above 0"),
+        ({"granite.rope.scaling.factor": -1.0}, "by a factor above 0, found 'linear' by -1"),
     ],
 )
 def test_metadata_that_do_not_fit_are_named(
@@ -164,6 +170,39 @@ def test_metadata_that_do_not_fit_are_named(
     model.about |= changes
     with pytest.raises(InputError, match=said):
         import_model(model.write(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize("name", [*ARCHS])
+def test_files_of_each_architecture_compute_its_network(name: str, tmp_path: Path) -> None:
+    """With all ways in which angles are scaled, as far as it has angles."""
+    for seed, scaling in enumerate(SCALINGS if ARCHS[name].rope else ("",)):
+        if (name, scaling) == ("gemma3", "yarn"):
+            continue
+        made = random_decoder(name, (F32,), scaling, seed)
+        words = len(made.model.values["token_embd.weight"])
+        tokens = tuple(token % words for token in _TOKENS)
+        graph = import_model(made.model.write(tmp_path / "m.gguf"))
+        wanted = logits_of(made, tokens)
+        found = stepped(graph, tokens)
+        np.testing.assert_allclose(found, wanted, atol=3e-5 * np.abs(wanted).max(), err_msg=scaling)
+
+
+def test_angles_of_windows_are_not_scaled_by_yarn(tmp_path: Path) -> None:
+    made = random_decoder("gemma3", (F32,), "yarn", 0)
+    with pytest.raises(InputError, match=r"rope.scaling.type: expected none or linear for a"):
+        import_model(made.model.write(tmp_path / "m.gguf"))
+
+
+def test_tensors_that_are_missing_or_no_factors_are_named(tmp_path: Path) -> None:
+    model = random_model()
+    del model.tensors["blk.1.ffn_up.weight"]
+    with pytest.raises(InputError, match=r"expected a tensor blk.1.ffn_up.weight, found none"):
+        import_model(model.write(tmp_path / "m.gguf"))
+    made = random_decoder("llama", (F32,), "factors", 0).model
+    factors = made.tensors["rope_freqs.weight"]
+    factors.data = bytes(len(factors.data))
+    with pytest.raises(InputError, match=r"rope_freqs.weight: expected finite values above 0"):
+        import_model(made.write(tmp_path / "m.gguf"))
 
 
 def test_each_kind_of_folder_is_known() -> None:

@@ -84,12 +84,21 @@ def scaling_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """How angles are scaled for long contexts."""
     found = config.get("rope_scaling") or _rope(config)
     kind = found.get("rope_type", found.get("type", "default"))
-    known = ("default", "linear", "llama3", *(["longrope"] * (config["model_type"] == "phi3")))
+    known = (
+        "default",
+        "linear",
+        "llama3",
+        "yarn",
+        *(["longrope"] * (config["model_type"] == "phi3")),
+    )
     if kind not in known:
         raise InputError(
             f"{CONFIG}: rope_scaling: expected {' or '.join(known[1:])}, found {kind!r:.40}; "
             "choose another model"
         )
+    odd = [key for key in ("mscale", "mscale_all_dim", "truncate") if key in found]
+    if kind == "yarn" and odd:
+        raise InputError(f"{CONFIG}: rope_scaling: expected a plain yarn, found {odd[0]} in it")
     return {**found, "rope_type": kind}
 
 
@@ -161,6 +170,8 @@ def _rotation(config: Mapping[str, Any], size: int) -> dict[str, Any]:
         made["rope.dimension_count"] = turned
     if scaling["rope_type"] == "linear":
         made |= {"rope.scaling.type": "linear", "rope.scaling.factor": real(scaling, "factor")}
+    if scaling["rope_type"] == "yarn":
+        made |= _yarn(scaling, whole(config, "max_position_embeddings"))
     if scaling["rope_type"] == "longrope":
         first = whole({**scaling, **config}, "original_max_position_embeddings")
         longer = whole(config, "max_position_embeddings") / first
@@ -168,6 +179,24 @@ def _rotation(config: Mapping[str, Any], size: int) -> dict[str, Any]:
         if longer > 1:
             gain = math.sqrt(1 + math.log(longer) / math.log(first))
             made["rope.scaling.attn_factor"] = float(scaling.get("attention_factor") or gain)
+    return made
+
+
+def _yarn(scaling: Mapping[str, Any], trained: int) -> dict[str, Any]:
+    factor = real(scaling, "factor")
+    made: dict[str, Any] = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": (
+            scaling.get("original_max_position_embeddings") or trained
+        ),
+    }
+    for turns in ("beta_fast", "beta_slow"):
+        if scaling.get(turns):
+            made[f"rope.scaling.yarn_{turns}"] = real(scaling, turns)
+    if scaling.get("attention_factor"):  # in place of the usual one, which GGUF multiplies
+        usual = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
+        made["rope.scaling.attn_factor"] = real(scaling, "attention_factor") / usual
     return made
 
 

@@ -6,7 +6,8 @@ The networks are implemented from their publications: Llama (Touvron et al., 202
 GPT-NeoX (Black et al., 2022), Falcon (Almazrouei et al., 2023), Phi-2 and 3 (Abdin et al., 2024),
 StableLM (Bellagente et al., 2024), StarCoder 2 (Lozhkov et al., 2024), Granite (IBM, 2024), OLMo 2
 (OLMo Team, 2024), Command R (Cohere, 2024), BitNet (Ma et al., 2024 and 2025), SmolLM3 (Hugging
-Face, 2025).
+Face, 2025), InternLM 2 (Cai et al., 2024), MiniCPM (Hu et al., 2024), EXAONE 3 (LG, 2024), ERNIE
+4.5 (Baidu, 2025).
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ class _Step:
     def _fed_forward(self, x: Tensor, name: str) -> Tensor:
         net, weights, add = self.network, self.weights, self.builder.emit
         up, gate = f"{name}.ffn_up", f"{name}.ffn_gate"
+        for each in (up, f"{name}.ffn_down"):
+            weights.check_has(f"{each}.weight")
         rows, down = weights.rows_in(f"{up}.weight"), weights.columns_in(f"{name}.ffn_down.weight")
         if f"{gate}.weight" in weights:
             parts = [weights.product(x, each, rows) for each in (gate, up)]

@@ -48,6 +48,8 @@ FAMILIES = {
     "bitnet": Family(),
     "bitnet-b1.58": Family(act="relu2"),
     "command-r": Family(adjacent=True, centered=True, parallel=True),
+    "ernie4_5": Family(adjacent=True),
+    "exaone": Family(),
     "falcon": Family(act="gelu", centered=True, parallel=True),
     "gemma": Family(act="gelu_tanh", scaled=True),
     "gemma2": Family(act="gelu_tanh", scaled=True, every=2, first=1),
@@ -55,7 +57,9 @@ FAMILIES = {
     "gpt2": Family(act="gelu_tanh", centered=True),
     "gptneox": Family(act="gelu", centered=True),
     "granite": Family(adjacent=True),
+    "internlm2": Family(adjacent=True),
     "llama": Family(adjacent=True),
+    "minicpm": Family(adjacent=True),
     "olmo2": Family(bare=True),
     "phi2": Family(act="gelu_tanh", centered=True, parallel=True),
     "phi3": Family(),
@@ -119,6 +123,12 @@ def network_of(file: GgufFile) -> Network:
             f"general.architecture: expected one of {', '.join(sorted(FAMILIES))}, found "
             f"{name!r:.40}; choose a model of one of these"
         )
+    experts = file.about.get(f"{name}.expert_count", 0)
+    if experts not in (0, 1):
+        raise InputError(
+            f"{name}.expert_count: expected a network without experts, found {experts!r:.40}; "
+            "choose another model"
+        )
     family = FAMILIES[name]
     width = file.integer("embedding_length", most=_MOST_WIDTH)
     heads = file.integer("attention.head_count", most=_MOST_HEADS)
@@ -145,7 +155,7 @@ def network_of(file: GgufFile) -> Network:
     epsilon = file.real(f"attention.layer_norm_{'' if family.centered else 'rms_'}epsilon")
     if not 0 <= epsilon < 1:
         raise InputError(f"{name}: expected an epsilon from 0 to 1, found {epsilon:g}")
-    stretch = _stretch(file, turned)
+    angles, gain = _angles(file, turned, base)
     return Network(
         family,
         file.integer("block_count", most=_MOST_LAYERS),
@@ -155,14 +165,14 @@ def network_of(file: GgufFile) -> Network:
         size,
         turned,
         epsilon,
-        _angles(turned, base) / stretch,
-        _angles(turned, _LOCAL_BASE if name == "gemma3" else base),
+        angles,
+        _unscaled(turned, _LOCAL_BASE) if name == "gemma3" else angles,
         _trained(file, family),
-        file.truth("use_parallel_residual", family.parallel),
+        _is_parallel(file, family),
         _scales(file, family, width, size),
         (file.real("attn_logit_softcapping", 0.0), file.real("final_logit_softcapping", 0.0)),
         file.integer("attention.sliding_window") if family.every > 1 else 0,
-        file.real("rope.scaling.attn_factor", 1.0),
+        gain,
     )
 
 
@@ -181,7 +191,7 @@ def context_of(network: Network, asked: int | None) -> int:
 def _trained(file: GgufFile, family: Family) -> int:
     """The most tokens that the network knows places for. Phi 3's long form is for more than it was
     first trained on, which needs other angles. Beyond a window of all layers, all would forget."""
-    most = file.integer("context_length", 1 << 20, 1 << 30)
+    most = _trained_first(file)
     if family.every == 1 and file.about.get(f"{file.architecture}.attention.sliding_window"):
         most = min(most, file.integer("attention.sliding_window", most=1 << 30))
     if _SHORT in file.tensors:
@@ -190,35 +200,86 @@ def _trained(file: GgufFile, family: Family) -> int:
     return most if places is None else min(most, places.shape[0])
 
 
+def _is_parallel(file: GgufFile, family: Family) -> bool:
+    """What files of StableLM say of it is not about their network: parts that compute side by side
+    share a norm."""
+    if file.architecture == "stablelm":
+        return "blk.0.ffn_norm.weight" not in file.tensors
+    return file.truth("use_parallel_residual", family.parallel)
+
+
 def _scales(file: GgufFile, family: Family, width: int, size: int) -> Scales:
-    """Granite divides logits by its scale, Command R multiplies them."""
-    logits = file.real("logit_scale", 1.0)
+    """Granite divides logits by its scale, as MiniCPM does, whose first files leave out what all
+    its models have; Command R multiplies them."""
+    first = file.architecture == "minicpm"
+    logits = file.real("logit_scale", width / 256 if first else 1.0)
     if not logits:
         raise InputError(f"{file.architecture}.logit_scale: expected a number besides 0, found 0")
     return Scales(
-        file.real("embedding_scale", math.sqrt(width) if family.scaled else 1.0),
+        file.real("embedding_scale", 12.0 if first else math.sqrt(width) if family.scaled else 1.0),
         file.real("attention.scale", 0.0) or 1 / math.sqrt(size),
-        file.real("residual_scale", 1.0),
-        1 / logits if file.architecture == "granite" else logits,
+        file.real("residual_scale", 1.4 / math.sqrt(file.integer("block_count")) if first else 1.0),
+        1 / logits if file.architecture in ("granite", "minicpm") else logits,
     )
 
 
-def _angles(turned: int, base: float) -> Array:
+def _unscaled(turned: int, base: float) -> Array:
     return base ** -(np.arange(turned // 2) / max(turned // 2, 1))
 
 
-def _stretch(file: GgufFile, turned: int) -> Array:
-    """By how much the angles are divided for long contexts."""
+def _angles(file: GgufFile, turned: int, base: float) -> tuple[Array, float]:
+    """The angles of pairs, which files divide for long contexts, and the gain of their cosines and
+    sines."""
+    plain, gain = _unscaled(turned, base), file.real("rope.scaling.attn_factor", 1.0)
     for name in ("rope_freqs.weight", _SHORT):
         if info := file.tensors.get(name):
             if info.shape != (turned // 2,):
                 raise InputError(
                     f"tensor {name}: expected shape [{turned // 2}], found {list(info.shape)}"
                 )
-            return floats_of(file.data(name), info.shape, info.kind).astype(np.float64)
-    kind = file.about.get(f"{file.architecture}.rope.scaling.type", "none")
-    if kind not in ("none", "linear"):
+            factors = floats_of(file.data(name), info.shape, info.kind)
+            if not (np.isfinite(factors) & (factors > 0)).all():
+                raise InputError(f"tensor {name}: expected finite values above 0, found others")
+            return plain / factors, gain
+    factor = file.real("rope.scaling.factor", 0.0) or file.real("rope.scale_linear", 0.0) or 1.0
+    key = f"{file.architecture}.rope.scaling.type"
+    kind = file.about.get(key, "linear")
+    if kind not in ("none", "linear", "yarn") or not factor > 0:
         raise InputError(
-            f"{file.architecture}.rope.scaling.type: expected none or linear, found {kind!r:.40}"
+            f"{key}: expected none, linear or yarn, by a factor above 0, found {kind!r:.40} by "
+            f"{factor:g}"
         )
-    return np.asarray(file.real("rope.scaling.factor", 1.0) if kind == "linear" else 1.0)
+    if kind == "none" or factor == 1:
+        return plain, gain
+    if kind == "linear":
+        return plain / factor, gain
+    if file.architecture in ("gemma3", "olmo2") and (
+        f"{file.architecture}.attention.sliding_window" in file.about
+    ):
+        raise InputError(
+            f"{key}: expected none or linear for a network with a window, such as Gemma 3 and "
+            "OLMo 3, found yarn; choose another model"
+        )
+    share = _short_waves(file, turned, base)
+    more = 1 + 0.1 * math.log(max(factor, 1))
+    return plain * share + plain / factor * (1 - share), gain * more
+
+
+def _short_waves(file: GgufFile, turned: int, base: float) -> Array:
+    """YaRN (Peng et al., 2023): 1 for pairs that turn often within the first length, whose angles
+    stay as they are, 0 for those that turn less than once."""
+    first = file.integer("rope.scaling.original_context_length", _trained_first(file), 1 << 30)
+    ends = (file.real("rope.scaling.yarn_beta_fast", 32.0),
+            file.real("rope.scaling.yarn_beta_slow", 1.0))  # fmt: skip
+    if not min(ends) > 0:
+        raise InputError(f"{file.architecture}.rope.scaling: expected turns above 0, found others")
+    pairs = [
+        turned * math.log(first / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in ends
+    ]
+    low, high = max(math.floor(pairs[0]), 0), min(math.ceil(pairs[1]), turned - 1)
+    places = (np.arange(turned // 2) - low) / max(high - low, 0.001)
+    return np.asarray(1 - np.clip(places, 0, 1))
+
+
+def _trained_first(file: GgufFile) -> int:
+    return file.integer("context_length", 1 << 20, 1 << 30)

@@ -35,6 +35,11 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
 
+    def check_has(self, name: str) -> None:
+        """Raises InputError if the file has no tensor of that name."""
+        if name not in self:
+            raise InputError(f"expected a tensor {name}, found none; the file is not complete")
+
     def rows_in(self, name: str) -> int:
         """The rows of a matrix in the file; 0 if it has none of that name."""
         return self._file.tensors[name].shape[0] if name in self else 0
@@ -132,9 +137,8 @@ class Weights:
         return self._stored(f"{name}.apart", _halves_apart(made.data[:, None], heads)[:, 0])
 
     def _use(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
-        info = self._file.tensors.get(name)
-        if info is None:
-            raise InputError(f"expected a tensor {name}, found none; the file is not complete")
+        self.check_has(name)
+        info = self._file.tensors[name]
         if info.shape != shape:
             raise InputError(
                 f"tensor {name}: expected shape {list(shape)}, found {list(info.shape)}"
