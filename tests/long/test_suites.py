@@ -32,10 +32,12 @@ _NEEDS_DUCKDB = pytest.mark.skipif(
 )
 _NEEDS_NATS = pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
 _NEEDS_TOKENIZERS = pytest.mark.skipif(not find_spec("tokenizers"), reason="needs tokenizers")
+_NEEDS_GGUF = pytest.mark.skipif(not find_spec("gguf"), reason="needs gguf")
 _SUITES = [
     pytest.param(("hostile_models", "--count", "5000"), id="hostile models"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
     pytest.param(("tokens",), id="tokens", marks=_NEEDS_TOKENIZERS),
+    pytest.param(("gguf_networks",), id="random language models", marks=_NEEDS_GGUF),
     pytest.param(("decoders",), id="decoders", marks=_NEEDS_LLVM),
     pytest.param(
         ("random_graphs", "--count", "5000"),
