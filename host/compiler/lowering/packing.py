@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.common.content import release_pages
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.quantization import zero_points_of
 from edgekit.host.compiler.ir.types import Array, Tensor
@@ -54,8 +55,9 @@ def fits_int2(values: Array) -> bool:
 
 
 def _fits(values: Array, bits: int) -> bool:
-    most = 1 << bits - 1
-    return bool(values.min(initial=0) >= -most and values.max(initial=0) < most)
+    most, least, largest = 1 << bits - 1, values.min(initial=0), values.max(initial=0)
+    release_pages()  # all weights of a model may be asked before any is packed
+    return bool(least >= -most and largest < most)
 
 
 def pack_int4(packed: Array, panel: int) -> Array:

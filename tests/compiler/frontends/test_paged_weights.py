@@ -15,6 +15,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from edgekit.host.compiler.lowering.context import WeightsFile
+from edgekit.host.compiler.lowering.packing import fits_int2, fits_int3, fits_int4
 from edgekit.host.errors import InputError
 from tests.support.gguf_files import Q8_0, Stored, random_model
 
@@ -51,6 +52,13 @@ def test_arrays_leave_memory_and_keep_their_values(tmp_path: Path) -> None:
 def test_counting_packed_bytes_leaves_no_weights_in_memory(tmp_path: Path) -> None:
     array = PagedArrays(tmp_path, 1 << 21).keep(np.ones((1024, 1024), np.int8))
     assert Tensor("w", array.shape, DType.I8, data=array).packed_bytes == array.nbytes // 4
+    assert resident(array) < mmap.PAGESIZE
+
+
+def test_asking_for_the_bits_of_values_leaves_no_weights_in_memory(tmp_path: Path) -> None:
+    """Boards without dot products ask all products of a model first."""
+    array = PagedArrays(tmp_path, 1 << 21).keep(np.full((1024, 1024), 3, np.int8))
+    assert fits_int4(array) and fits_int3(array) and not fits_int2(array)
     assert resident(array) < mmap.PAGESIZE
 
 
