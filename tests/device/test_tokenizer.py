@@ -80,6 +80,39 @@ def test_texts_are_cut_and_padded(tmp_path):
     assert tokenizer.padded("cat", 1) == ([begin], [1])
 
 
+def test_models_of_many_languages_have_many_pieces(tmp_path):
+    """BERT's multilingual one has 119,547."""
+    document = tokenizer_document()
+    vocabulary = document["model"]["vocab"]
+    first = len(vocabulary)
+    vocabulary.update({f"w{i}": first + i for i in range(1 << 17)})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    spec = tokenizer_of(read_tokenizer(tmp_path / "model.onnx"), "tokenizer")
+    assert len(spec.pieces) == first + (1 << 17)
+
+
+def test_added_tokens_are_found_as_the_library_finds_them(tmp_path):
+    document = tokenizer_document()
+    vocabulary = document["model"]["vocab"]
+    first = len(vocabulary)
+    rules = ({}, {"normalized": True}, {"single_word": True}, {"rstrip": True})
+    names = ("<a>", "Ünit", "solo", "|")
+    document["added_tokens"] += [
+        {"id": first + i, "content": name, **rule}
+        for i, (name, rule) in enumerate(zip(names, rules, strict=True))
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    tokenizer = Tokenizer(tokenizer_of(read_tokenizer(tmp_path / "model.onnx"), "tokenizer"))
+
+    def found(text):
+        return [number - first for number in tokenizer.tokens(text, 100) if number >= first]
+
+    assert found("cat<a>cat <A>") == [0]
+    assert found("UNIT ünit unit Ünits") == [1] * 4  # as texts are after lowercasing
+    assert found("solo, solos asolo _solo") == [2]
+    assert found("a|  b") == [3]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -15,6 +15,7 @@ from edgekit.device.runtime.agent.strict import bad, each, file_keys, integer
 from edgekit.device.runtime.record import Record
 
 SCHEMA = "edgekit.tokenizer/1"
+_MOST = 1 << 20  # pieces: models of a hundred languages have half a million
 _SPACES = "\t\n\r"
 # Blocks of Chinese characters, each of which is a word.
 _IDEOGRAPHS = (
@@ -56,7 +57,10 @@ def tokenizer_of(data: bytes, where: str) -> TokenizerSpec:
     """Checks the file of a release."""
     names = TokenizerSpec.field_names
     keys = file_keys(data, where, SCHEMA, names[:-4], names[-4:])
-    pieces = each(keys["pieces"], f"{where}.pieces", _piece)
+    pieces = keys["pieces"]
+    known = isinstance(pieces, list) and all(type(piece) is str for piece in pieces)
+    if not known or len(pieces) > _MOST:
+        raise bad(f"{where}.pieces", f"a list of at most {_MOST} texts", type(pieces).__name__)
     last = len(pieces) - 1
 
     def number(value: object, name: str) -> int:
@@ -68,7 +72,7 @@ def tokenizer_of(data: bytes, where: str) -> TokenizerSpec:
         return bool(keys[name])
 
     return TokenizerSpec(
-        pieces,
+        tuple(pieces),
         each(keys["special"], f"{where}.special", number),
         each(keys["before"], f"{where}.before", number),
         each(keys["after"], f"{where}.after", number),
