@@ -161,7 +161,7 @@ def test_what_texts_need_is_said(edgekit, home, lines):
         assert done.code == 2 and said in done.err.splitlines()[-1]
     other = tokenizer_document()
     for change, said in (
-        ({"model": {"type": "WordLevel"}}, "expected WordPiece or Unigram tokens, found WordLevel"),
+        ({"model": {"type": "WordLevel"}}, "expected WordPiece, BPE or Unigram tokens"),
         ({"model": {"type": "Unigram", "vocab": []}}, "unk_id: expected the number of a piece"),
         ({"normalizer": {"type": "NFC"}}, "expected BertNormalizer, as BERT has, found NFC"),
         ({"model": 3}, "expected a tokenizer as the library tokenizers writes it"),

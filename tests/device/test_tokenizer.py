@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.device.runtime.agent.pieces import PieceTokenizer, pieces_of
 from edgekit.device.runtime.agent.tokenizer import Tokenizer, TokenizerSpec, tokenizer_of
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.tasks.tokenizer_file import read_tokenizer
@@ -78,6 +79,27 @@ def test_texts_are_cut_and_padded(tmp_path):
     assert tokenizer.padded("cat on on", 4) == ([begin, cat, on, end], [1] * 4)
     assert tokenizer.padded("cat", 2) == ([begin, end], [1, 1])
     assert tokenizer.padded("cat", 1) == ([begin], [1])
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_pairs_of_bytes_are_joined_as_roberta_has_it(nested, tmp_path):
+    pieces = [*map(chr, range(33, 127)), "Ġ", "th", "the", "Ġthe", "<s>", "</s>", "<pad>"]
+    number = {piece: i for i, piece in enumerate(pieces)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    around = {"type": "RobertaProcessing", "cls": ["<s>", 98], "sep": ["</s>", 99]}
+    added = [{"id": number[name], "content": name, "special": True} for name in pieces[-3:]]
+    document = {
+        "model": {"type": "BPE", "vocab": number, "merges": ["t h", "th e", "Ġ the"]},
+        "normalizer": None, "pre_tokenizer": level, "added_tokens": added,
+        "post_processor": (
+            {"type": "Sequence", "processors": [level, around]} if nested else around
+        ),
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    spec = pieces_of(read_tokenizer(tmp_path / "model.onnx"), "tokenizer")
+    found, mask = PieceTokenizer(spec).padded("the the a", 7)
+    assert [pieces[n] for n in found] == ["<s>", "the", "Ġthe", "Ġ", "a", "</s>", "<pad>"]
+    assert mask == [1] * 6 + [0]
 
 
 def test_models_of_many_languages_have_many_pieces(tmp_path):

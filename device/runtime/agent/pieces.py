@@ -1,4 +1,5 @@
-"""The tokenizer of a model of texts whose tokens are pieces by probability, as XLM-R has them."""
+"""The tokenizer of a model of texts whose tokens are pieces by probability, as XLM-R has them, or
+joined pairs, as RoBERTa and ModernBERT have."""
 
 from __future__ import annotations
 

@@ -13,7 +13,13 @@ from edgekit.device.runtime.agent.pieces import PiecesSpec, pieces_of
 from edgekit.device.runtime.agent.tokenizer import SCHEMA, TokenizerSpec, tokenizer_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
-from edgekit.host.compiler.frontends.gguf.hub_unigram import added_with, is_unigram, unigram_spec
+from edgekit.host.compiler.frontends.gguf.hub_bpe import bpe_of_hub, is_bpe
+from edgekit.host.compiler.frontends.gguf.hub_unigram import (
+    added_with,
+    flat,
+    is_unigram,
+    unigram_spec,
+)
 from edgekit.host.compiler.sidecars import (
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -29,8 +35,8 @@ _UNKNOWN, _BEFORE, _AFTER, _PADDING, _MASK = "[UNK]", "[CLS]", "[SEP]", "[PAD]",
 def read_tokenizer(model: Path) -> bytes | None:
     """The file of a release with the model's tokenizer; None if there is none next to the model.
 
-    Raises InputError for a tokenizer of another kind than WordPiece and Unigram, or one that is
-    damaged.
+    Raises InputError for a tokenizer of another kind than WordPiece, BPE and Unigram, or one that
+    is damaged.
     """
     folder = config_folder(model)
     for name, read in ((TOKENIZER, _of_json), (VOCABULARY, _of_vocabulary)):
@@ -63,14 +69,14 @@ def _checked(file: Path, read: Callable[[], TokenizerSpec | PiecesSpec]) -> byte
 
 def _of_json(data: bytes, _: Path) -> TokenizerSpec | PiecesSpec:
     about = json.loads(data)
-    if is_unigram(about):
-        return _of_unigram(about)
+    if is_unigram(about) or is_bpe(about):
+        return _of_pieces(about)
     model = about["model"]
     kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "")
     if kind != "WordPiece":
         raise InputError(
-            f"{TOKENIZER}: expected WordPiece or Unigram tokens, found {kind or 'others'}; give "
-            "the tokens with --input tokens.npz"
+            f"{TOKENIZER}: expected WordPiece, BPE or Unigram tokens, found {kind or 'others'}; "
+            "give the tokens with --input tokens.npz"
         )
     added = {int(each["id"]): each for each in about.get("added_tokens") or ()}
     contents = {str(each["content"]): i for i, each in added.items()}
@@ -95,11 +101,11 @@ def _of_json(data: bytes, _: Path) -> TokenizerSpec | PiecesSpec:
     )
 
 
-def _of_unigram(about: Mapping[str, Any]) -> PiecesSpec:
+def _of_pieces(about: Mapping[str, Any]) -> PiecesSpec:
     before, after = _around(about.get("post_processor"))
-    spec = unigram_spec(about, before)
-    named = spec.pieces.index("<pad>") if "<pad>" in spec.pieces else 0
-    return PiecesSpec(spec, after, int((about.get("padding") or {}).get("pad_id", named)))
+    spec = (bpe_of_hub if is_bpe(about) else unigram_spec)(about, before)
+    named = [spec.pieces.index(name) for name in ("<pad>", _PADDING) if name in spec.pieces]
+    return PiecesSpec(spec, after, int((about.get("padding") or {}).get("pad_id", [*named, 0][0])))
 
 
 def _of_vocabulary(data: bytes, folder: Path) -> TokenizerSpec:
@@ -156,16 +162,18 @@ def _accents(stated: object, lower: bool) -> bool:
 
 def _around(about: Mapping[str, Any] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The tokens before and after a text."""
-    if about is None:
+    # ByteLevel is about where tokens begin and end.
+    steps = [each for each in flat(about, "processors") if each.get("type") != "ByteLevel"]
+    if not steps:
         return (), ()
-    kind = about.get("type")
-    if kind in ("BertProcessing", "RobertaProcessing"):
-        return (int(about["cls"][1]),), (int(about["sep"][1]),)
-    if kind != "TemplateProcessing":
+    step, kind = steps[0], steps[0].get("type")
+    if kind in ("BertProcessing", "RobertaProcessing") and len(steps) == 1:
+        return (int(step["cls"][1]),), (int(step["sep"][1]),)
+    if kind != "TemplateProcessing" or len(steps) > 1:
         raise _unknown("TemplateProcessing or BertProcessing", kind)
-    at = next(i for i, each in enumerate(about["single"]) if "Sequence" in each)
-    parts = about["single"][:at], about["single"][at + 1 :]
-    before, after = (tuple(_special(part, about["special_tokens"])) for part in parts)
+    at = next(i for i, each in enumerate(step["single"]) if "Sequence" in each)
+    parts = step["single"][:at], step["single"][at + 1 :]
+    before, after = (tuple(_special(part, step["special_tokens"])) for part in parts)
     return before, after
 
 
