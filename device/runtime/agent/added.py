@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Collection, Iterator, Mapping, Tuple
+from typing import Collection, Dict, Iterator, Mapping, Set, Tuple
 
 from edgekit.device.runtime.agent.words import SPACES
 
@@ -25,25 +25,43 @@ class AddedTokens:
         single: Collection[int] = (),
     ) -> None:
         self._numbers = {content: number for content, number in numbers.items() if content}
-        names = sorted(self._numbers, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        sizes: Dict[str, Set[int]] = {}
+        for content in self._numbers:
+            sizes.setdefault(content[0], set()).add(len(content))
+        # By the first character, since models have thousands: the sizes, the longest first.
+        self._sizes = {c: sorted(each, reverse=True) for c, each in sizes.items()}
+        self._first = re.compile(
+            "[{}]".format("".join(map(re.escape, sizes))) if sizes else r"(?!)"
+        )
         self._left, self._right, self._single = map(frozenset, (left, right, single))
 
     def found(self, text: str, begin: int = 0, end: int = -1) -> Iterator[Tuple[int, int, int]]:
         """Where each begins and ends in a text, and its number; between `begin` and `end`, but for
         the spaces."""
-        free = 0
-        for match in self._pattern.finditer(text, begin, len(text) if end < 0 else end):
-            start, stop = match.span()
-            number = self._numbers[match.group()]
+        end = len(text) if end < 0 else end
+        free = passed = 0
+        for match in self._first.finditer(text, begin, end):
+            start = match.start()
+            stop = self._end_of(text, start, end) if start >= passed else 0
+            if not stop:
+                continue
+            passed = stop
+            number = self._numbers[text[start:stop]]
             if number in self._single and not _stands_alone(text, start, stop):
                 continue
-            if number in self._left:
-                start = len(text[:start].rstrip(SPACES))
-            if number in self._right:
-                stop = len(text) - len(text[stop:].lstrip(SPACES))
+            while number in self._left and start > free and text[start - 1] in SPACES:
+                start -= 1
+            while number in self._right and stop < len(text) and text[stop] in SPACES:
+                stop += 1
             yield max(start, free), stop, number
             free = stop
+
+    def _end_of(self, text: str, start: int, end: int) -> int:
+        """Of the longest token that begins there; 0 if none does."""
+        for size in self._sizes[text[start]]:
+            if start + size <= end and text[start : start + size] in self._numbers:
+                return start + size
+        return 0
 
 
 def _stands_alone(text: str, start: int, stop: int) -> bool:
