@@ -189,6 +189,9 @@ BYTE_LEVEL: dict[str, Callable[[], Tokenizer]] = {
     "qwen2": lambda: _of_bytes(_split("qwen2"), False, composed=True),
     "tekken": lambda: _of_bytes(_split("tekken"), False, ignore_merges=True),
     "gpt-4o": lambda: _of_bytes(_split("gpt-4o"), False),
+    "phi-4": lambda: _of_bytes(
+        [pre_tokenizers.Split(Regex(PATTERNS["gpt-4o"]), "removed", invert=True)], False
+    ),
     "qwen3.5": lambda: _of_bytes(_split("qwen3.5"), False, composed=True),
     "falcon": _falcon,
 }

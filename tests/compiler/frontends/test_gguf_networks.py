@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends.gguf.hub_names import ARCHITECTURES
 from edgekit.host.compiler.options import DecoderOptions
 from edgekit.host.errors import InputError
 from tests.compiler.frontends.test_gguf import stepped
-from tests.compiler.frontends.test_gguf_hub import _tokenizer, _write_tensors
+from tests.compiler.frontends.test_gguf_hub import _write_tensors, hub_tokenizer
 from tests.support.architectures import ARCHS, SCALINGS
 from tests.support.decoder_networks import logits_of
 from tests.support.gguf_files import F32, WORDS, Array, random_model
@@ -75,7 +75,7 @@ def _weights(shapes: dict[str, list[int]]) -> dict[str, Array]:
 def _folder(path: Path, case: dict[str, Any], **changes: Any) -> Path:
     path.mkdir(exist_ok=True)
     (path / "config.json").write_text(json.dumps({**case["config"], **changes}))
-    (path / "tokenizer.json").write_text(json.dumps(_tokenizer()))
+    (path / "tokenizer.json").write_text(json.dumps(hub_tokenizer()))
     _write_tensors(path / "model.safetensors", _weights(case["shapes"]))
     return path
 

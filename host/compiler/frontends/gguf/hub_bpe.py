@@ -123,9 +123,11 @@ def _of_bytes(splits: Sequence[Mapping[str, Any]]) -> str:
         return "gpt2"
     if kinds == ("Digits", "ByteLevel") and by_level and first.get("individual_digits"):
         return "digits"
-    if kinds == ("Split", "ByteLevel") and not by_level and not first.get("invert"):
+    if kinds == ("Split", "ByteLevel") and not by_level:
         found = _PATTERNS.get(str(first["pattern"].get("Regex")))
-        if found and str(first["behavior"]).lower() == "isolated":
+        # The patterns match every character: what is between their matches is nothing.
+        how = str(first.get("behavior")).lower(), bool(first.get("invert"))
+        if found and how in (("isolated", False), ("removed", True)):
             return found
     if kinds == _FALCON and by_level and _is_falcon(splits):
         return "falcon"
