@@ -46,7 +46,13 @@ from edgekit.host.compiler.tasks.landmarks import PFLD_NUMBERS, pfld
 from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.named import named_graph
 from edgekit.host.compiler.tasks.page import check_finder, part_of
-from edgekit.host.compiler.tasks.persons import face_maps, person_maps, undecided_maps, vit_pose
+from edgekit.host.compiler.tasks.persons import (
+    face_maps,
+    named_bodies,
+    person_maps,
+    undecided_maps,
+    vit_pose,
+)
 from edgekit.host.compiler.tasks.plates import plate_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, points_behind, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name, recognized, without_task
@@ -294,7 +300,8 @@ def _pose(model: KnownModel) -> Prepared | None:
         heads = itertools.chain(heads, pfld(model.ends))
     for head in heads:
         if stated[0] or model.asks_for(POSE) or head.classes <= 1:
-            return _with_rows(model, POSE, head, "poses", POSES)
+            body = named_bodies(head, model.path.stem)
+            return _with_rows(model, POSE, body, "poses", POSES)
     return None
 
 

@@ -6,6 +6,7 @@ score and corners in pixels of the model's input.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,10 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import InputImage
 from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 
+_SIDES = 4  # numbers of a box
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
 UNNAMED = -1  # classes
 SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # first, if a model scales pixels itself
-_MOST_RELATIVE = 3.0  # of boxes and points, which may reach out of the picture
 TOP_OF_ALL = 1000  # candidates, where those of different classes compete
 
 
@@ -139,11 +140,15 @@ def sizes_of(image: InputImage) -> Array:
 def in_pixels(to: Appender, image: InputImage, x: str, whole: Array) -> str:
     """Places [1, n, k] in pixels of the input, where a model may give them relative to it; `whole`
     [1, 1, k] is what these are multiplied by. Converters to .tflite keep pixels, Ultralytics'
-    exporter does not: if any number is larger than relative ones are, all are pixels."""
+    exporter does not: if any number is larger than relative ones are, all are pixels. Of boxes the
+    centers, or first corners, count: an anchor may be larger than the picture, and a box of it,
+    which nothing shows, several times as large. Points may be far out of the picture, too."""
     if not image.relative:
         return x
-    largest = to.add(ops.Reshape((1, 1, 1)), to.add(ops.ReduceMax((1, 2)), x))
-    are_relative = to.add(ops.Less(), largest, to.constant(np.full((1, 1, 1), _MOST_RELATIVE)))
+    places, *_ = to.add_all(ops.Split(2, (2, 2)), x) if to.shape(x)[2] == _SIDES else (x,)
+    largest = to.add(ops.Reshape((1, 1, 1)), to.add(ops.ReduceMax((1, 2)), places))
+    most = np.full((1, 1, 1), math.sqrt(max(image.height, image.width)))  # between 1 and an edge
+    are_relative = to.add(ops.Less(), largest, to.constant(most))
     ones = to.constant(np.ones(whole.shape))
     unit = to.add(ops.Where(), are_relative, to.constant(whole), ones)
     return to.add(ops.Mul(), x, unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,10 +27,13 @@ _PIXELS = {
     "fill": 0,
     **IMAGENET_SCALING,
 }
+# Of PoseNet's outputs: as browsers have it, and as TensorFlow Lite's file for a picture of 257.
+_NET_CHANNELS = ((17, 32, 32, 34), (1, 17, 34, 64))
 _NET_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
 _FACE, _FACE_POINTS, _FACE_OUTPUT = (256, 256, 3), 68, "landmarks_xyscore"
 _FACE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (0.0,), "scale": (255.0,)}
 _FAN = re.compile(r"(?<![a-z])(2d)?fan([-_.\d]|$)")
+_ANIMALS = re.compile(r"ap[-_]?10k|apt[-_]?36k|animal", re.I)
 _SIGMA, _RADIUS = 0.8, 5  # of the blur before ViTPose's maps are read
 _TINY = float(np.finfo(np.float32).eps)
 _LOW, _HIGH = 0.001, 50.0  # scores whose logarithm is taken
@@ -43,6 +47,13 @@ _DERIVATIVES = np.array(
         [0.5, -0.5, 0, -0.5, 1, -0.5, 0, -0.5, 0.5],
     ]
 ).T
+
+
+def named_bodies(head: Head, stem: str) -> Head:
+    """The head with the label of animals where the name of the file says that it was trained with
+    AP-10K or APT-36K, whose 17 points are not a person's."""
+    is_animal = head.labels == _labels(_PERSON[0]) and _ANIMALS.search(stem)
+    return replace(head, labels=("animal",)) if is_animal else head
 
 
 def sim_cc(ends: Ends) -> Iterator[Head]:
@@ -73,12 +84,12 @@ def sim_cc(ends: Ends) -> Iterator[Head]:
 
 def pose_net(ends: Ends) -> Iterator[Head]:
     """PoseNet: maps of 17 points [1, h, w, 17], and how far down, and then across, each is from the
-    corner of its cell [1, h, w, 34], in pixels. Cells of the edges end at those of the picture. Two
-    maps of limbs, by which several persons are told apart, are left out."""
+    corner of its cell [1, h, w, 34], in pixels. Cells of the edges end at those of the picture.
+    Maps of limbs, by which several persons are told apart, and of who is where are left out."""
     points = _PERSON[0]
     by_size = {t.shape[3]: t for t in ends.outputs if len(t.shape) == 4}
-    channels = sorted(t.shape[-1] for t in ends.outputs)
-    if channels != [points, 32, 32, 2 * points] or len(by_size) != len({*channels}):
+    channels = tuple(sorted(t.shape[-1] for t in ends.outputs))
+    if channels not in _NET_CHANNELS or len(by_size) != len({*channels}):
         return
     heat, shifts = by_size[points], by_size[2 * points]
     _, height, width, _ = heat.shape

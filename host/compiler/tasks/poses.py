@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import best_rows, with_image, with_scores
+from edgekit.host.compiler.tasks.center_net_lite import lite_center_poses
 from edgekit.host.compiler.tasks.distances import raw_poses
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.given import lengths_of, only_found
@@ -44,6 +45,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     yield from sim_cc(ends)
     yield from pose_net(ends)
     yield from _rtmo(ends)
+    yield from lite_center_poses(ends)
     yield from _anchored(ends)
     yield from raw_poses(ends)
     if output is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgekit.host.compiler.inputs import DetectionNotes
 from edgekit.host.compiler.tasks.center_net import center_net, detect_net, fomo
+from edgekit.host.compiler.tasks.center_net_lite import lite_center_net
 from edgekit.host.compiler.tasks.chosen import best_of_classes, centers_and_best, hub_boxes
 from edgekit.host.compiler.tasks.craft import craft
 from edgekit.host.compiler.tasks.distances import raw_distances
@@ -39,6 +40,7 @@ from edgekit.host.compiler.tasks.yolo import (
     anchored,
     corners_and_scores,
     end_to_end,
+    lite_yolov4,
     one_box_of_a_cell,
     yolop,
 )
@@ -84,11 +86,13 @@ _RECOGNIZERS = (
     rows_of_mmdeploy,
     counted_boxes,
     yolov4,
+    lite_yolov4,
     keras_yolov3,
     paddle_scores,
     ssd_of_the_zoo,
     yolop,
     center_net,
+    lite_center_net,
     fomo,
     detect_net,
     yolo_v2,

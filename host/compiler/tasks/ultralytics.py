@@ -15,7 +15,8 @@ from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs import read_attached
 from edgekit.host.compiler.sidecars import ULTRALYTICS, config_folder, read_yaml_sidecar
 
-_FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .tflite file
+# In the archive at the end of a .tflite file; the last is YOLOv5's and YOLOv9's.
+_FILES = ("metadata.json", "temp_meta.txt", "meta.txt")
 _MOST_TEXT = 1 << 20
 _MOST_LABEL = 128  # characters
 _MOST_POINTS = 256

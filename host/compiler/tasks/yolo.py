@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import BGR, CORNER
+from edgekit.device.runtime.agent.task import BGR, CORNER, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
@@ -50,6 +50,8 @@ _DAMO_PIXELS = {"fit": CORNER, "fill": 0, "mean": (0.0,), "scale": (1.0,)}
 _CORNER_PIXELS: Mapping[str, Mapping[str, Any]] = {
     "DAMO-YOLO": _DAMO_PIXELS, "YOLO-World": YOLO_PIXELS, "YOLO-NAS": NAS_PIXELS,
 }  # fmt: skip
+_V4_LIMITS = Limits(0.25, 0.45)  # of its program for TensorFlow Lite, which stretches pictures
+_V4_PIXELS = {"fit": STRETCH}
 _V6_LIMITS = Limits(0.4, 0.45, single=True)  # of its authors' program
 
 
@@ -201,6 +203,29 @@ def corners_and_scores(ends: Ends) -> Iterator[Head]:
     pixels = _CORNER_PIXELS[whose]
     what = f"outputs are corners and scores like {whose}'s"
     yield Head(whose.lower(), what, scores.shape[2], rows, pixels)
+
+
+def lite_yolov4(ends: Ends) -> Iterator[Head]:
+    """YOLOv4 as tensorflow-yolov4-tflite exports it: centers and sizes [1, n, 4] in pixels of three
+    boxes in each cell, and scores [1, n, classes], in any order."""
+    boxes = [t for t in ends.outputs if len(t.shape) == 3 and t.shape[::2] == (1, 4)]
+    if len(ends.outputs) != 2 or len(boxes) != 1:
+        return
+    (scores,) = (t for t in ends.outputs if t is not boxes[0])
+    count = boxes[0].shape[1]
+    if scores.shape[:2] != (1, count) or count not in box_counts(ends.image, 3):
+        return
+    levels = [name for name, size in ends.parts(boxes[0].name) if size != 2] or [boxes[0].name]
+    if not all(has_sizes(ends, name) for name in levels):
+        return
+
+    def rows(to: Appender) -> str:
+        box = in_pixels(to, ends.image, to.floats(boxes[0].name), sizes_of(ends.image))
+        each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
+        return selected(to, box, each, _V4_LIMITS)
+
+    what = "outputs are those of YOLOv4 for TensorFlow Lite"
+    yield Head("yolov4-lite", what, scores.shape[2], rows, _V4_PIXELS)
 
 
 def has_sizes(ends: Ends, name: str) -> bool:

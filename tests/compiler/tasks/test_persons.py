@@ -41,6 +41,21 @@ def test_columns_and_rows_of_rtmpose(tmp_path, count):
         assert prepared(path).task is None
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("rtmpose-m_simcc-ap10k_pt-aic-coco_210e-256x256", "animal"),
+        ("rtmpose-m_animal", "animal"),
+        ("rtmpose-m_simcc-body7_pt-body7_420e-256x192", "person"),
+    ],
+)
+def test_bodies_are_of_whom_the_name_says(tmp_path, name, label):
+    across, down = (np.ones((1, 17, 2 * n), np.float32) for n in _SIZE[::-1])
+    path = detector(tmp_path, {"simcc_x": across, "simcc_y": down}, _SIZE)
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    assert made.task is not None and made.task.labels == (label,)
+
+
 def _refined(heat, x, y):
     """Place of the extremum near a largest value, as Huang et al. compute it."""
     weights = np.exp(-0.5 * (np.arange(-5, 6) / 0.8) ** 2)
@@ -103,11 +118,12 @@ def test_persons_of_rtmo_end_where_the_file_says(tmp_path):
     assert found[1][2] == pytest.approx((50, 20, 90, 60, 50, 20, 0.6))
 
 
-def test_points_of_posenet_are_shifted_from_their_cells(tmp_path):
+@pytest.mark.parametrize("rest", [(32, 32), (64, 1)])  # for browsers, and for TensorFlow Lite
+def test_points_of_posenet_are_shifted_from_their_cells(tmp_path, rest):
     rng = np.random.default_rng(3)
     maps, shifts = (rng.normal(0, 2, (1, 5, 7, n)).astype(np.float32) for n in (17, 34))
-    limbs = np.zeros((1, 5, 7, 32), np.float32)
-    outputs = {"heatmaps": maps, "offsets": shifts, "forward": limbs, "backward": limbs}
+    others = {f"y{n}": np.zeros((1, 5, 7, size), np.float32) for n, size in enumerate(rest)}
+    outputs = {"heatmaps": maps, "offsets": shifts, **others}
     made = prepared(detector(tmp_path, outputs, (65, 97)))
     assert made.task is not None and (made.task.kind, made.task.scale) == ("pose", (127.5,))
     score, box, points = _row(made, 17)
