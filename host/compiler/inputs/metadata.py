@@ -8,12 +8,13 @@ parts are ignored.
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _MOST_FILES = 16
 _NORMALIZATION = 1  # value of ProcessUnitOptions
 _AUDIO = 4  # value of ContentProperties
 _LABELS = (2, 3)  # values of AssociatedFileType: axis labels, value labels
+_ENGLISH = "en"
+_OTHERS = itertools.repeat(False)
 DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
 _BAD_ARCHIVE = (
     OSError,
@@ -112,6 +115,7 @@ def read_notes(path: Path) -> ModelNotes:
             return ModelNotes(labels=_packed_labels(path))
         (graph,) = get_tables(root, _SUBGRAPHS)[:1]
         inputs = tuple(_input_notes(tensor) for tensor in get_tables(graph, 2))
+        inputs = tuple(map(_of_type, inputs, itertools.chain(_takes_bytes(path), _OTHERS)))
         names = [_label_file(tensor) for tensor in get_tables(graph, 3)]
     except DAMAGED:
         return ModelNotes()
@@ -181,11 +185,32 @@ def _input_notes(tensor: Table) -> InputNotes:
     return InputNotes(_get_floats(scaling, 0), _get_floats(scaling, 1), rate or None)
 
 
+def _takes_bytes(path: Path) -> Iterator[bool]:
+    """Whether inputs are bytes, in order."""
+    import tflite
+
+    model = tflite.Model.GetRootAs(path.read_bytes())
+    graph = model.Subgraphs(0) if model.SubgraphsLength() else None
+    for i in range(min(graph.InputsLength(), _MOST_ENTRIES) if graph else 0):
+        yield graph.Tensors(graph.Inputs(i)).Type() == tflite.TensorType.UINT8
+
+
+def _of_type(notes: InputNotes, takes_bytes: bool) -> InputNotes:
+    """Bytes are pixels as they are, as TensorFlow's and MediaPipe's programs take them: what
+    metadata says of their scaling is how the network was trained."""
+    return replace(notes, mean=(), scale=()) if takes_bytes else notes
+
+
 def _label_file(tensor: Table) -> str:
-    for file in get_tables(tensor, 6):
-        if get_scalar(file, 2, number_types.Int8Flags) in _LABELS:
-            return _get_string(file, 0)
-    return ""
+    """Of several, that of an `_ENGLISH` locale or of any: those without one may list identifiers,
+    as those of Google's classifiers of AIY do."""
+    files = [
+        (_get_string(file, 3), _get_string(file, 0))
+        for file in get_tables(tensor, 6)
+        if get_scalar(file, 2, number_types.Int8Flags) in _LABELS
+    ]
+    files.sort(key=lambda each: (not each[0].startswith(_ENGLISH), not each[0]))
+    return files[0][1] if files else ""
 
 
 def _read_labels(path: Path, name: str) -> tuple[str, ...]:

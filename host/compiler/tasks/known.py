@@ -221,12 +221,14 @@ class KnownModel:
 
     @property
     def torch_pixels(self) -> dict[str, Any]:
-        """How PyTorch's models usually take pixels, if this may be one."""
+        """How PyTorch's models usually take pixels, if this may be one: TensorFlow's have channels
+        last, so that .tflite files with channels first are PyTorch's, of LiteRT's converter."""
         tensor = self.ends.graph.tensors[self.ends.image.name]
-        is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3 and not self._scales
+        kind = format_of(self.path)
+        is_torch = kind in ("onnx", "tflite") and tensor.shape[1] == 3 and not self._scales
         names = (tensor.name, *self.ends.graph.outputs)
-        others = CAFFE2_INPUT in names or any(map(_OF_TENSORFLOW.search, names))
-        return IMAGENET_PIXELS if is_torch and not others else {}
+        named = kind == "onnx" and any(map(_OF_TENSORFLOW.search, names))
+        return IMAGENET_PIXELS if is_torch and not (named or CAFFE2_INPUT in names) else {}
 
     @property
     def is_open(self) -> bool:

@@ -54,6 +54,7 @@ _SLOW = 8000  # samples that may be a second at this rate, or half a second
 _PERCH, _PERCH_PEAK = (160_000, 14_795), 0.25
 _WINDOWS = {(320_000, 527): (32_000, "as PANNs take them"),
             _PERCH: (32_000, "as Perch takes them")}  # fmt: skip
+_YAMNET = 521  # classes, next to which TensorFlow Lite's Model Maker puts those of the user
 _BOTH = (1, 2, 1)  # scores of silence and speech, as the third version has them
 _LEAST_PEAK = 1e-6  # of samples
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
@@ -181,11 +182,16 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
         return None
     found = [t for t in outputs if _length(t)]
     known = [t for t in found if (_length(inputs[0]), _length(t)) in _WINDOWS]
-    if len(found) > 1:  # features of the sound are others
+    notes = read_notes(path)
+    named = [t for t, names in zip(outputs, notes.labels, strict=False) if len(names) == _length(t)]
+    own = [t for t in named if _length(t) != _YAMNET]
+    if len(own) == 1 and len(named) > 1:  # classes of the user, and YAMNet's
+        found = own
+    elif len(found) > 1:  # features of the sound are others
         found = known or [t for t in found if t.dtype is DType.F32 and is_share(graph, t.name)]
     if len(found) != 1:
         return None
-    scores, notes = found[0], read_notes(path)
+    scores = found[0]
     lists = (*notes.labels, read_label_file(path)[0], read_config(path).labels)
     labels = next((each for each in lists if each and len(each) == _length(scores)), ())
     if not asked and not labels:
@@ -214,6 +220,7 @@ def _keyword(path: Path, graph: Graph, asked: bool, guesses: bool) -> Prepared |
     spec = TaskSpec(KEYWORD, graph.inputs[0], name, labels=labels, rate=rate or usual)
     at = "at the rate in the file" if rate else f"at {usual} samples per second, {why}"
     source = f"because {_length(inputs[0])} samples give scores, {at}"
+    source += f", by '{scores.name}', without YAMNet's" if len(named) > 1 else ""
     source += "" if labels else f", by number, since {path.stem}.txt next to it lists no labels"
     return recognized(graph, spec, "hears", source)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import CLASSIFY, EMBED, TaskSpec
-from edgekit.host.compiler.inputs import read_attached
+from edgekit.host.compiler.inputs import read_attached, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.makers import probabilities
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
@@ -40,6 +40,11 @@ _UNKNOWN = (
     "shows no results: {} is neither a vector of a text nor a score for each label of config.json; "
     "--output FILE writes the tensors"
 )
+_QUESTIONS = (
+    "shows no results: it may find where a text answers a question, but a task takes one text; "
+    "--output FILE writes the tensors"
+)
+_NUMBERED = re.compile(rb"\S+ \d+$")  # lines of a vocabulary of whole words
 _CLS, _MEAN = "the first token", "the mean of all tokens"
 _MODE = "pooling_mode_"
 _FIRST_BY_NAME = re.compile(r"\bbge[-_]|arctic-embed|mxbai-embed|gte-\S*(v1\.5|modernbert)", re.I)
@@ -86,7 +91,7 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
                 f"--task {options.task}: expected tokenizer.json or vocab.txt next to {path.name}, "
                 "found neither; put it there"
             )
-        return None
+        return without_task(graph, _QUESTIONS) if _answers(graph, inputs) else None
     make = None if options.task == EMBED else _classifier(path, graph, options)
     try:
         if make is None and options.task != CLASSIFY:
@@ -98,7 +103,7 @@ def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | N
         return without_task(graph, note)
     if make is None and options.task == "guess":
         note = _UNKNOWN.format(" and ".join(f"'{name}'" for name in graph.outputs))
-        return without_task(graph, note)
+        return without_task(graph, _QUESTIONS if _answers(graph, inputs) else note)
     if make is None:
         return None
     made, kind, output, labels, source = make
@@ -118,21 +123,27 @@ _Made = tuple[Graph, str, str, tuple[str, ...], str]
 
 
 def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | None:
-    """Scores of as many classes as the configuration names."""
+    """Scores of as many classes as the configuration, or the file's metadata, names."""
     outputs = [graph.tensors[name] for name in graph.outputs]
-    labels = read_config(path).labels
+    lists = (read_config(path).labels, *read_notes(path).labels)
     fits = len(outputs) == 1 and outputs[0].dtype is DType.F32
     count = max(outputs[0].shape, default=0) if fits else 0
     if not fits or math.prod(outputs[0].shape) != count or count < 2:
         return None
-    if len(labels) != count:
-        if options.task != CLASSIFY:
-            return None
-        labels = ()
+    labels = next((each for each in lists if len(each) == count), ())
+    if not labels and options.task != CLASSIFY:
+        return None
     made, name, what = as_shares(graph, outputs[0], read_config(path).independent)
-    named = "the labels of config.json" if labels else "without labels"
+    stated = CONFIG if labels == lists[0] else "the file's metadata"
+    named = f"the labels of {stated}" if labels else "without labels"
     behind = f", by a {what} of '{outputs[0].name}'" if what else ""
     return made, CLASSIFY, name, labels, f"gives the classes of texts, {named}{behind}"
+
+
+def _answers(graph: Graph, inputs: _Inputs) -> bool:
+    """Whether two outputs have a score for each token: of the first and the last of an answer."""
+    shapes = [graph.tensors[name].shape for name in graph.outputs]
+    return bool(inputs.segments) and shapes == [graph.tensors[inputs.tokens].shape] * 2
 
 
 def _embedder(path: Path, graph: Graph, inputs: _Inputs, asked: bool) -> _Made | None:
@@ -210,7 +221,14 @@ def _attached(path: Path) -> bytes | None:
     """The vocabulary in a .tflite file's metadata."""
     files = read_attached(path).files
     found = [data for name, data in files.items() if name.endswith(VOCABULARY)]
-    return tokenizer_of_vocabulary(found[0], path) if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    if all(map(_NUMBERED.fullmatch, found[0].splitlines())):
+        raise InputError(
+            f"{path}: expected a vocabulary of WordPiece, as BERT has, found numbers of whole "
+            "words, which average_word_vec has; give them with --input tokens.npz"
+        )
+    return tokenizer_of_vocabulary(found[0], path)
 
 
 def _inputs_of(graph: Graph) -> _Inputs | None:

@@ -3,6 +3,7 @@ LiteRT's converter."""
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.exporters.tflite.file import SubgraphRecord, pack
+from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir.types import DType
+from edgekit.host.errors import InputError
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.detectors import Floats, best_boxes
 from tests.support.litert_net import Net
@@ -216,3 +220,115 @@ def test_selected_boxes_of_center_net(tmp_path, classes, points):
     if points:
         expected = np.concatenate([where[0, ..., ::-1] * _SIDE, sure[0, ..., None]], 2)[order]
         np.testing.assert_allclose(rest[:, 4:].reshape(expected.shape), expected, atol=1e-3)
+
+
+def test_channels_first_are_of_pytorch(tmp_path):
+    """LiteRT's converter keeps them; TensorFlow's has none such."""
+    for shape, torch in (((1, 3, 64, 64), True), ((1, 64, 64, 3), False)):
+        file = _File(shape)
+        path = file.write(tmp_path / "resnet18.tflite", [file.value(np.zeros((1, 1000)))])
+        made = prepared(path)
+        assert (made.task is not None) == torch
+        if made.task is not None:
+            assert made.task.mean == (123.675, 116.28, 103.53)
+            assert "pixels as PyTorch's models for ImageNet take them" in made.source
+        else:
+            assert "does not say which values pixels have" in made.source
+
+
+@pytest.mark.parametrize(("dtype", "mean"), [(DType.F32, (127.5,)), (DType.U8, ())])
+def test_bytes_are_taken_as_they_are(tmp_path, dtype, mean):
+    """Whatever metadata says of their scaling; and of two lists of labels, names count more than
+    identifiers."""
+    file = _File(dtype=dtype)
+    files = [("ids.txt", ""), ("names-de.txt", "de"), ("names-en.txt", "en")]
+    ends = [file.value(np.zeros((1, 2)))]
+    path = file.write(tmp_path / "birds.tflite", ends, _metadata(files, mean=127.5))
+    lists = {"ids.txt": "/m/1\n/m/2", "names-de.txt": "Amsel\nStar", "names-en.txt": "jay\nwren"}
+    made = prepared(_with_files(path, lists))
+    assert made.task is not None and made.task.labels == ("jay", "wren")
+    assert made.task.mean == mean and read_notes(path).inputs[0].mean == mean
+
+
+def test_words_of_the_user_count_more_than_those_of_yamnet(tmp_path):
+    """As Model Maker writes classifiers of sounds."""
+    for order in (1, -1):
+        file = _File((1, 15600))
+        ends = [file.value(np.zeros((1, n))) for n in (521, 2)][::order]
+        files = [[("all.txt", "")], [("own.txt", "")]][::order]
+        path = file.write(tmp_path / f"birds{order}.tflite", ends, _metadata(*files))
+        lists = {"all.txt": "\n".join(map(str, range(521))), "own.txt": "jay\nwren"}
+        made = prepared(_with_files(path, lists))
+        assert made.task is not None and (made.task.kind, made.task.labels) == (
+            "keyword", ("jay", "wren"))  # fmt: skip
+        assert "without YAMNet's" in made.source
+
+
+def _of_tokens(path: Path, shapes: list[tuple[int, ...]], metadata: bytes) -> Path:
+    net = Net("f32")
+    given = [net.tensor((1, 16), DType.I32) for _ in range(3)]
+    net.tensors[:] = [
+        type(t)(name, t.shape, t.dtype, t.quant, t.data)
+        for t, name in zip(net.tensors, ("ids", "mask", "segment_ids"), strict=True)
+    ]
+    total = net.tensor((1, 16), DType.I32)
+    net.operator("ADD", given[:2], [total], "AddOptions")
+    every = net.tensor((1, 16), DType.I32)
+    net.operator("ADD", [total, given[2]], [every], "AddOptions")
+    floats = net.tensor((1, 16), DType.F32)
+    net.operator("CAST", [every], [floats], "CastOptions")
+    ends = []
+    for shape in shapes:
+        begin = [net.integers([0, 0]), net.integers(list(shape))]
+        ends.append(net.tensor(shape, DType.F32))
+        net.operator("SLICE", [floats, *begin], [ends[-1]])
+    graph = SubgraphRecord("main", net.tensors, net.operators, tuple(given), tuple(ends))
+    path.write_bytes(pack([graph], {"TFLITE_METADATA": metadata}))
+    return path
+
+
+_PIECES = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad"])
+
+
+def test_classes_of_texts_are_in_the_metadata(tmp_path):
+    path = _of_tokens(tmp_path / "bert.tflite", [(1, 2)], _metadata([("labels.txt", "")]))
+    made = prepared(_with_files(path, {"vocab.txt": _PIECES, "labels.txt": "negative\npositive"}))
+    assert made.task is not None and made.task.labels == ("negative", "positive")
+    assert "the labels of the file's metadata" in made.source
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_answers_to_questions_are_named(tmp_path, listed):
+    path = _of_tokens(tmp_path / "qa.tflite", [(1, 16), (1, 16)], _metadata())
+    made = prepared(_with_files(path, {"vocab.txt": _PIECES} if listed else {}))
+    assert made.task is None and "may find where a text answers a question" in made.source
+
+
+def test_numbers_of_whole_words_are_asked_for(tmp_path):
+    path = _of_tokens(tmp_path / "words.tflite", [(1, 2)], _metadata())
+    with pytest.raises(InputError, match="found numbers of whole words"):
+        prepared(_with_files(path, {"vocab.txt": "<PAD> 0\n<START> 1\ngood 2\n"}))
+
+
+@pytest.mark.parametrize("end_to_end", [False, True])
+def test_ultralytics_files_of_litert(tmp_path, end_to_end):
+    """Channels first, with metadata in JSON; relative boxes, but pixels of models that select."""
+    rng = np.random.default_rng(7)
+    file = _File((1, 3, _SIDE, _SIDE))
+    about = {"task": "detect", "names": {"0": "cat", "1": "dog"}, "stride": 32}
+    corners = np.sort(rng.random((30, 2, 2)).astype(np.float32), 1).reshape(30, 4) * _SIDE
+    if end_to_end:
+        fields = np.column_stack([rng.random(30), rng.integers(0, 2, 30)])
+        rows = np.column_stack([corners, fields]).astype(np.float32)
+        path = file.write(tmp_path / "yolo26n.tflite", [file.value(rows[None])])
+        expected = [(int(r[5]), r[4], tuple(r[:4])) for r in rows]
+    else:
+        boxes = rng.uniform(0.2, 0.7, (_CELLS, 4)).astype(np.float32)
+        scores = rng.random((_CELLS, 2)).astype(np.float32) ** 4
+        output = np.concatenate([boxes, scores], 1).T[None]
+        path = file.write(tmp_path / "yolo11n.tflite", [file.value(output)])
+        expected = best_boxes(boxes * _SIDE, scores, 0.25, 0.7)
+    assert format_of(path) == "tflite"
+    made = prepared(_with_files(path, {"metadata.json": json.dumps(about)}))
+    assert made.task is not None and (made.task.labels, made.task.mean) == (("cat", "dog"), ())
+    same(rows_of(made), sorted(expected, key=lambda each: -each[1]))
