@@ -79,6 +79,10 @@ _KNOWN = (
         "audio_signal", "logits", "", 1, 64),
     _by(f"it takes NeMo's features of sound, which are not computed here; {_CTC}",
         "audio_signal length"),
+    _by(f"it is Zipformer for a stream, whose states are not fed back here; {_CTC}",
+        "x cached_key_0 processed_lens"),
+    _by("it is CED, whose features of sound are not computed here; use Zipformer's file for "
+        "classes of sounds, YAMNet or PANNs", "", "", "ced"),
     _by(f"it takes Dolphin's features of sound, which are not computed here; {_CTC}", "", "",
         "dolphin"),
     _by(f"it takes TeleSpeech's MFCC, which are not computed here; {_CTC}", "", "", "telespeech"),
@@ -181,6 +185,21 @@ def _hears_speech(first: _Shape, made: Sequence[_Shape]) -> bool:
     return len(first) == 3 and first[1] == 80 and len(made) == 1 and made[0][-1:] == (2,)
 
 
+def _finds_turned_text(first: _Shape, made: Sequence[_Shape]) -> bool:
+    """EAST: for each cell of 4 x 4 pixels a score, and distances to four edges with an angle."""
+    channels = [sorted(shape[at] for shape in made) for at in (1, 3)] if _are_maps(made) else []
+    return len(first) == 4 and len(made) == 2 and [1, 5] in channels
+
+
+def _removes_noise(_: _Shape, made: Sequence[_Shape]) -> bool:
+    """A mask of a spectrum or samples, and states of two LSTM."""
+    return not {(1, 1, 257), (1, 1, 512)}.isdisjoint(made) and (1, 2, 128, 2) in made
+
+
+def _are_maps(made: Sequence[_Shape]) -> bool:
+    return all(len(shape) == 4 and None not in shape for shape in made)
+
+
 def _compares_points(first: _Shape, made: Sequence[_Shape]) -> bool:
     """SuperPoint: for each cell of 8 x 8 pixels where a point is or that there is none, and a
     vector."""
@@ -189,6 +208,9 @@ def _compares_points(first: _Shape, made: Sequence[_Shape]) -> bool:
 
 
 _LANES = ([(1, 101, 56, 4)], [(1, 201, 18, 4)])  # of TuSimple and CULane
+
+_WRITTEN = ([(1, 224)], [(1, 448)])  # tokens of Whisper's text
+_STYLE = (1, 1, 1, 100)  # a vector
 
 # Scores of angles: Hopenet's, L2CS-Net's and WHENet's.
 _ANGLES = ([(1, 66)] * 3, [(1, 90)] * 2, [(1, 120), (1, 66), (1, 66)])
@@ -199,6 +221,14 @@ _BY_SHAPES = (
      lambda first, made: first[2:] == (288, 800) and [*made] in _LANES),
     (_TURNED, lambda first, made: len(first) == 4 and [*made] in _ANGLES),
     (_POINTS, _compares_points),
+    (f"it is like EAST, whose boxes are not decoded here; {_TEXT}", _finds_turned_text),
+    ("it is a part of DTLN, which takes noise out of sound in two parts, which no task does",
+     _removes_noise),
+    ("it may be Whisper whose file goes on from word to word itself, which is not decoded here; "
+     f"{_OPTIMUM}", lambda first, made: first == (1, 80, 3000) and [*made] in _WRITTEN),
+    ("it may give the style of a picture, which another file takes together with a picture; use "
+     "one that has its style in it",
+     lambda first, made: len(first) == 4 and [*made] == [_STYLE]),
     ("it may be MarbleNet, which is known by inputs audio_signal and length as NeMo exports them; "
      "use such a file or Silero's silero_vad.onnx", _hears_speech),
     ("it is like Resemblyzer, whose features of sound are not computed here; use WeSpeaker's or "
