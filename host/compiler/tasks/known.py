@@ -42,6 +42,7 @@ from edgekit.host.compiler.tasks.usual_pixels import (
     IMAGENET_PIXELS,
     is_ambiguous,
     is_plain,
+    keras_pixels,
     pixels_by_name,
 )
 
@@ -54,7 +55,7 @@ _MEANS = (0.3, 0.6)  # of pixels from 0 to 1
 _TAGGER_PIXELS: dict[str, Any] = {
     "fit": LETTERBOX, "fill": 255, "zoom": 1.0, "channels": BGR, "filter": CUBIC, **_BYTES,
 }  # fmt: skip
-_WITH_BACKGROUND = 1001  # classes of ImageNet
+_IMAGENET, _WITH_BACKGROUND = 1000, 1001  # classes
 _OF_TENSORFLOW = re.compile(r":\d+$|/Softmax$")  # names of tensors, as NVIDIA's TAO has them, too
 _IMPULSE = "ei-"  # begins the names of Edge Impulse's files
 # Whose classifiers have such an input and an output of shares; YOLOv5's have no softmax.
@@ -204,6 +205,11 @@ class KnownModel:
             return "Edge Impulse", {**_SHARES, "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
+        last = self.ends.graph.tensors[self.ends.image.name].shape[3] == self.ends.image.channels
+        if count == _IMAGENET and last and self._ends_in_softmax and self.is_open:
+            whose, pixels = keras_pixels(self.path.stem)
+            if whose:
+                return whose, pixels
         if not self._scales and self._is_mobile_net:
             return "Keras", {"mean": (127.5,), "scale": (127.5,)}
         by_ends = _BY_ENDS.get((*self.ends.graph.inputs, *self.ends.graph.outputs))

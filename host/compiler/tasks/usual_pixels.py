@@ -66,6 +66,14 @@ _NAMES: _Rows = (
      {"channels": BGR, "mean": (122.67891434, 116.66876762, 104.00698793), "scale": (255.0,)}),
     (r"(isnet|rmbg_?1_4|bria_?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
+# Networks with the weights of Keras' applications, which end in a softmax and have colors last.
+_END = r"(_(keras|imagenet|float(16|32)|fp(16|32)))*$"
+_OF_KERAS: _Rows = (
+    (rf"(resnet_?(50|101|152)|vgg_?1[69]){_END}", "Keras",
+     {"channels": BGR, "mean": (103.939, 116.779, 123.68), "scale": (1.0,)}),
+    (rf"densenet_?(121|169|201){_END}", "Keras", IMAGENET_SCALING),
+    (rf"resnet_?(50|101|152)_?v2{_END}", "Keras", _SIGNED),
+)  # fmt: skip
 # Networks that make pictures of the same size, which may also look like maps of scores.
 _PICTURES: _Rows = (
     (r"(gfpgan|restoreformer|gpen_)", "GFPGAN", _SIGNED),
@@ -116,6 +124,11 @@ def pixels_by_name(stem: str, called: str) -> tuple[str, dict[str, Any]]:
     if called == _CAFFE_INPUT:
         return "Caffe", CAFFE_PIXELS
     return _first(_NAMES, lower)
+
+
+def keras_pixels(stem: str) -> tuple[str, dict[str, Any]]:
+    """The same of networks that have the form of Keras' applications."""
+    return _first(_OF_KERAS, lower_name(stem))
 
 
 def picture_by_name(stem: str, colors_last: bool) -> tuple[str, dict[str, Any]]:

@@ -236,6 +236,28 @@ def test_channels_first_are_of_pytorch(tmp_path):
             assert "does not say which values pixels have" in made.source
 
 
+@pytest.mark.parametrize(
+    ("stem", "softmax", "mean"),
+    [
+        ("resnet50", True, (103.939, 116.779, 123.68)),
+        ("vgg16_float32", True, (103.939, 116.779, 123.68)),
+        ("ResNet50V2", True, (127.5,)),
+        ("densenet121", True, (123.675, 116.28, 103.53)),
+        ("resnet50", False, None),
+        ("resnet50_v1", True, None),
+    ],
+)
+def test_networks_of_keras_are_known_by_name_and_softmax(tmp_path, stem, softmax, mean):
+    file = _File()
+    odds = file.value(np.zeros((1, 1000)))
+    end = file.made("SOFTMAX", [odds], (1, 1000), "SoftmaxOptions", Beta=1.0) if softmax else odds
+    made = prepared(file.write(tmp_path / f"{stem}.tflite", [end]))
+    assert (made.task and made.task.mean) == mean
+    if made.task is not None:
+        assert "pixels as Keras's models for ImageNet take them" in made.source
+        assert made.task.channels == ("bgr" if mean[0] == 103.939 else "rgb")
+
+
 @pytest.mark.parametrize(("dtype", "mean"), [(DType.F32, (127.5,)), (DType.U8, ())])
 def test_bytes_are_taken_as_they_are(tmp_path, dtype, mean):
     """Whatever metadata says of their scaling; and of two lists of labels, names count more than
