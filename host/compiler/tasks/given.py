@@ -136,7 +136,7 @@ def counted_boxes(ends: Ends) -> Iterator[Head]:
     classes = ends.graph.tensors[made[0].inputs[1] or ""].shape[1] if made else 0
 
     def rows(to: Appender) -> str:
-        label = _before(to, number.name, _column(to, labels), count)
+        label = found_before(to, number.name, _column(to, labels), count)
         return as_rows(to, label, _column(to, scores), [to.floats(boxes.name)])
 
     # Of MMYOLO's networks RTMDet computes depthwise convolutions and takes other pixels.
@@ -197,7 +197,7 @@ def rows_of_paddle(ends: Ends) -> Iterator[Head]:
     def rows(to: Appender) -> str:
         x = to.add(ops.Reshape((1, count, _ROW - 1)), to.floats(output.name))
         label, score, corners = to.add_all(ops.Split(2, (1, 1, 4)), x)
-        return as_rows(to, _before(to, counts[0].name, label, count), score, [corners])
+        return as_rows(to, found_before(to, counts[0].name, label, count), score, [corners])
 
     what = f"'{output.name}' is like PaddleDetection's"
     yield Head(PADDLE, what, 0, rows, _PIXELS)
@@ -366,10 +366,11 @@ def only_found(to: Appender, ends: Ends, label: str, count: int) -> str:
     """Classes [1, n, 1], which are -1 behind the rows that were found."""
     if not (lengths := lengths_of(ends)):
         return label
-    return _before(to, lengths[0].name, label, count)
+    return found_before(to, lengths[0].name, label, count)
 
 
-def _before(to: Appender, length: str, label: str, count: int) -> str:
+def found_before(to: Appender, length: str, label: str, count: int) -> str:
+    """Classes [1, n, 1], which are -1 behind the first `length` [1] rows."""
     length = to.add(ops.Convert(DType.F32), length)
     length = to.add(ops.Reshape((1, 1, 1)), length)
     numbers = to.constant(np.arange(count)[None, :, None])

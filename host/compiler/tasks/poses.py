@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
+from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
@@ -15,7 +15,7 @@ from edgekit.host.compiler.tasks.candidates import best_rows, with_image, with_s
 from edgekit.host.compiler.tasks.center_net_lite import lite_center_poses
 from edgekit.host.compiler.tasks.distances import raw_poses
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.given import lengths_of, only_found
+from edgekit.host.compiler.tasks.given import found_before, lengths_of, only_found
 from edgekit.host.compiler.tasks.heads import Head, in_pixels, sizes_of
 from edgekit.host.compiler.tasks.instances import without_object_score
 from edgekit.host.compiler.tasks.landmarks import landmarks
@@ -45,6 +45,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     yield from sim_cc(ends)
     yield from pose_net(ends)
     yield from _rtmo(ends)
+    yield from _decoded(ends)
     yield from lite_center_poses(ends)
     yield from _anchored(ends)
     yield from raw_poses(ends)
@@ -147,6 +148,30 @@ def _rtmo(ends: Ends) -> Iterator[Head]:
 
     labels = ("person",) if points.shape[2] == PERSON_POINTS[0] else ()
     yield Head("rtmo", "outputs are RTMO's", 1, rows, X_PIXELS, labels)
+
+
+def _decoded(ends: Ends) -> Iterator[Head]:
+    """Coral's PoseNet, which ends in PosenetDecoderOp: y and x of the points of each person in
+    pixels, their scores, that of the person, and how many are found."""
+    nodes = [node for node in ends.graph.nodes if isinstance(node.op, ops.DecodePoses)]
+    if len(nodes) != 1 or not {*nodes[0].outputs} <= {*ends.graph.outputs}:
+        return
+    places, sure, scores, number = nodes[0].outputs
+    _, count, each, _ = ends.graph.tensors[places].shape
+
+    def rows(to: Appender) -> str:
+        points = to.add(ops.Gather(3), places, to.constant(np.array([1, 0]), DType.I64))
+        edges = [to.add(op, points) for op in (ops.ReduceMin((2,)), ops.ReduceMax((2,)))]
+        edges = [to.add(ops.Reshape((1, count, 2)), edge) for edge in edges]
+        certain = to.add(ops.Reshape((1, count, each, 1)), sure)
+        flat = to.add(ops.Concat(3), points, certain)
+        flat = to.add(ops.Reshape((1, count, POINT_FIELDS * each)), flat)
+        label = found_before(to, number, to.constant(np.zeros((1, count, 1))), count)
+        score = to.add(ops.Reshape((1, count, 1)), scores)
+        return with_image(to, label, score, *edges, flat)
+
+    pixels = {"fit": STRETCH}
+    yield Head("posenet-decoded", "it ends in PosenetDecoderOp", 1, rows, pixels, ("person",))
 
 
 def _anchored(ends: Ends) -> Iterator[Head]:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.ops.poses import EDGES, KEYPOINTS, _Queue
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import with_task
 from edgekit.host.errors import InputError
 from tests.support.litert_cases import Single, given
 
@@ -135,3 +138,40 @@ def test_other_maps_are_refused(files, sizes):
     maps = [np.zeros((1, 3, 3, n), np.float32) for n in sizes]
     with pytest.raises(InputError, match="expected"):
         graph_from_tflite(_single(maps).content(files), "m")
+
+
+def test_persons_are_shown(files, tmp_path):
+    """Coral's files, which end in the operator and take bytes."""
+    maps = _maps([_person(4, 5), _person(3, 18)], (3, 5))
+    side = (1, _H * _STRIDE, _W * _STRIDE, 3)
+    keep = _OPTIONS["max_detections"]
+    ends = {"p": (1, keep, KEYPOINTS, 2), "s": (1, keep, KEYPOINTS), "m": (1, keep), "n": (1,)}
+    constants = {"axes": np.int32([1, 2, 3]), "zero": np.zeros(1, np.float32)}
+    constants |= {f"c{i}": value for i, value in enumerate(maps)}
+    made = {"f": side, "mean": (1,), "none": (1,), **{f"h{i}": m.shape for i, m in enumerate(maps)}}
+    tensors = [
+        files.tensor("x", side, "UINT8", scale=(0.0078125,), zero=(128,)),
+        *(files.tensor(n, v.shape, "INT32" if v.dtype == np.int32 else "FLOAT32", v)
+          for n, v in constants.items()),
+        *(files.tensor(name, shape) for name, shape in (made | ends).items()),
+    ]  # fmt: skip
+    steps = [
+        files.op("DEQUANTIZE", ["x"], ["f"], "DequantizeOptions"),
+        files.op("MEAN", ["f", "axes"], ["mean"], "ReducerOptions"),
+        files.op("MUL", ["mean", "zero"], ["none"], "MulOptions"),
+        *(files.op("ADD", [f"c{i}", "none"], [f"h{i}"], "AddOptions") for i in range(3)),
+        files.op("CUSTOM:PosenetDecoderOp", ["h0", "h1", "h2"], [*ends],
+                 custom=bytes(flexbuffers.Dumps(_OPTIONS))),
+    ]  # fmt: skip
+    path = tmp_path / "posenet_mobilenet_v1_075_353_481_16_quant_decoder.tflite"
+    path.write_bytes(files.model(files.graph(tensors, steps, ["x"], [*ends])))
+    prepared = with_task(path, import_model(path), CompileOptions(task="guess"))
+    task = prepared.task
+    assert task is not None and (task.kind, task.labels, task.mean) == ("pose", ("person",), ())
+    pixels = np.full(side, 128, np.uint8)
+    outputs = evaluate(prepared.graph, {prepared.graph.inputs[0]: pixels}).outputs
+    rows = outputs[task.output].reshape(keep, -1)
+    assert (rows[:, 1] >= 0).sum() == 2
+    points = rows[0, 7:].reshape(KEYPOINTS, 3)[:, 1::-1]
+    np.testing.assert_allclose(points / _STRIDE, _person(3, 18), atol=1e-4)
+    np.testing.assert_allclose(rows[0, 3:5], points[:, ::-1].min(0), atol=1e-3)
