@@ -190,8 +190,10 @@ def _takes_bytes(path: Path) -> Iterator[bool]:
     import tflite
 
     model = tflite.Model.GetRootAs(path.read_bytes())
-    graph = model.Subgraphs(0) if model.SubgraphsLength() else None
-    for i in range(min(graph.InputsLength(), _MOST_ENTRIES) if graph else 0):
+    if not model.SubgraphsLength():
+        return
+    graph = model.Subgraphs(0)
+    for i in range(min(graph.InputsLength(), _MOST_ENTRIES)):
         yield graph.Tensors(graph.Inputs(i)).Type() == tflite.TensorType.UINT8
 
 

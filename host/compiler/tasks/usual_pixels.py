@@ -49,7 +49,7 @@ _NAMES: _Rows = (
      r"|(ens_)?adv_inception|(legacy_)?xception|p?nasnet|inception_v(4|3_t[fv])|inception_resnet|tf_inception"
      r"|convnext_zepto|cs3darknet_focus_s|ese_vovnet57|.*_ra4_e3600)",
      "TensorFlow and timm", _SIGNED),
-    (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|1_)", "TensorFlow", _SIGNED),
+    (r"(lite_model_)?deeplabv3_(\d|mobilenetv2|mnv2)", "TensorFlow", _SIGNED),
     (r".*mobilevit_(x?x_)?small", "Apple", {**_SHARES, "channels": BGR}),
     (r"mobilevit", "MobileViT", _SHARES),
     (r"yolo.*_cls", "YOLO", {**_SHARES, "zoom": 1.0}),

@@ -258,6 +258,14 @@ def test_networks_of_keras_are_known_by_name_and_softmax(tmp_path, stem, softmax
         assert made.task.channels == ("bgr" if mean[0] == 103.939 else "rgb")
 
 
+@pytest.mark.parametrize("stem", ["deeplabv3_257_mv_gpu", "deeplabv3_mnv2_dm05_pascal"])
+def test_maps_of_deep_lab_take_pixels_around_zero(tmp_path, stem):
+    file = _File()
+    path = file.write(tmp_path / f"{stem}.tflite", [file.value(np.zeros((1, _SIDE, _SIDE, 21)))])
+    made = prepared(path)
+    assert made.task is not None and (made.task.kind, made.task.mean) == ("segment", (127.5,))
+
+
 @pytest.mark.parametrize(("dtype", "mean"), [(DType.F32, (127.5,)), (DType.U8, ())])
 def test_bytes_are_taken_as_they_are(tmp_path, dtype, mean):
     """Whatever metadata says of their scaling; and of two lists of labels, names count more than
