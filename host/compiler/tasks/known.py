@@ -40,6 +40,7 @@ from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytic
 from edgekit.host.compiler.tasks.usual_pixels import (
     CAFFE2_INPUT,
     IMAGENET_PIXELS,
+    IMPULSE,
     is_ambiguous,
     is_plain,
     keras_pixels,
@@ -57,7 +58,6 @@ _TAGGER_PIXELS: dict[str, Any] = {
 }  # fmt: skip
 _IMAGENET, _WITH_BACKGROUND = 1000, 1001  # classes
 _OF_TENSORFLOW = re.compile(r":\d+$|/Softmax$")  # names of tensors, as NVIDIA's TAO has them, too
-_IMPULSE = "ei-"  # begins the names of Edge Impulse's files
 # Whose classifiers have such an input and an output of shares; YOLOv5's have no softmax.
 _BY_ENDS: Mapping[tuple[str, ...], tuple[str, dict[str, Any]]] = {
     ("images", "output0"): ("YOLO", {**_SHARES, "fit": CROP}),
@@ -201,7 +201,7 @@ class KnownModel:
             return whose, {**placing, **pixels}
         if self.path.stem == _TEACHABLE and not self._scales:
             return "Teachable Machine", {"mean": (127.5,), "scale": (127.5,), "fit": CROP}
-        if self.path.stem.startswith(_IMPULSE) and not self._scales:
+        if self.path.stem.startswith(IMPULSE) and not self._scales:
             return "Edge Impulse", {**_SHARES, "fit": CROP}
         if count == _WITH_BACKGROUND and not self._scales:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}

@@ -13,6 +13,7 @@ from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.sidecars import voice_file
 from edgekit.host.compiler.tasks.unsupported import FSMN
+from edgekit.host.compiler.tasks.usual_pixels import IMPULSE
 
 _PINTO_ROWS = "label_xyxy_score"
 _CTC = "use SenseVoice's or Zipformer's file with CTC, and its tokens.txt"
@@ -187,8 +188,8 @@ def _hears_speech(first: _Shape, made: Sequence[_Shape]) -> bool:
 
 def _finds_turned_text(first: _Shape, made: Sequence[_Shape]) -> bool:
     """EAST: for each cell of 4 x 4 pixels a score, and distances to four edges with an angle."""
-    channels = [sorted(shape[at] for shape in made) for at in (1, 3)] if _are_maps(made) else []
-    return len(first) == 4 and len(made) == 2 and [1, 5] in channels
+    channels = [{shape[at] for shape in made} for at in (1, 3)] if _are_maps(made) else []
+    return len(first) == 4 and len(made) == 2 and {1, 5} in channels
 
 
 def _removes_noise(_: _Shape, made: Sequence[_Shape]) -> bool:
@@ -283,6 +284,11 @@ def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
         yield (
             "it is like Faster R-CNN or Mask R-CNN of ONNX' model zoo, whose sizes and pixels are "
             "not known here; use a detector of one stage, such as yolo11n.onnx"
+        )
+    if path.stem.startswith(IMPULSE) and len(first) == 2:
+        yield (
+            "it takes features of sound or motion as Edge Impulse computes them, of whose kind the "
+            "file does not say; use a file of the raw data, or give the features as .npz"
         )
     if "input_ids" in inputs and made == [(1, 1)]:
         yield "it may say how well a text answers another, but a task takes one text"

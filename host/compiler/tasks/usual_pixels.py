@@ -94,6 +94,7 @@ _PLAIN = re.compile(
     r"|trained|export(ed)?|end2end|inference|onnx|cls|opset|v|fp(16|32)|u?int8|quant(ized)?"
     r"|sim(plified)?|opt(imized)?|dynamic|static|\d+)_?)+$"
 )
+IMPULSE = "ei-"  # begins the names of Edge Impulse's files
 _CAFFE_INPUT = "data_0"  # as Caffe2's exporter names it
 CAFFE2_INPUT = "gpu_0/data_0"  # of networks that were trained with Caffe2 itself
 # Names of networks of both that take scaled pixels.

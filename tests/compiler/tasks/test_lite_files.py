@@ -280,6 +280,13 @@ def test_bytes_are_taken_as_they_are(tmp_path, dtype, mean):
     assert made.task.mean == mean and read_notes(path).inputs[0].mean == mean
 
 
+def test_features_of_edge_impulse_are_told(tmp_path):
+    file = _File((1, 650))
+    stem = "ei-keywords-nn-classifier-tensorflow-lite-float32-model"
+    path = file.write(tmp_path / f"{stem}.lite", [file.value(np.zeros((1, 4)))])
+    assert "as Edge Impulse computes them" in prepared(path).source
+
+
 def test_words_of_the_user_count_more_than_those_of_yamnet(tmp_path):
     """As Model Maker writes classifiers of sounds."""
     for order in (1, -1):
