@@ -155,7 +155,6 @@ def tune_small(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Ca
     return lambda search=_AND_ORDERS: edgekit(*command, app=lab_with(search))
 
 
-@pytest.mark.exhaustive
 def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
     done = tune_small()
     assert done.code == 0, done.err
@@ -359,7 +358,6 @@ def test_tuning_in_the_simulator_is_reproducible(edgekit: Any, face_model: Path)
     assert first["operators"] == again["operators"]
 
 
-@pytest.mark.exhaustive
 def test_operators_become_chains_where_that_was_measured_to_gain(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
