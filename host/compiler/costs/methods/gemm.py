@@ -177,9 +177,7 @@ def analytic_method(
        follows, if at most 3 tiles share them and B is larger than L2. If B is large and A has
        enough rows (`copies_panels`), each panel is packed right before it is multiplied, and fills
        3/4 of L1: nc is one panel, or four for each of several threads.
-    6. Threads divide the rows or the columns: `_select_split`.
-
-    Products of f16: `_half_method_of`.
+    6. Threads divide the rows or the columns: `_select_split`. Products of f16: `_half_method_of`.
     """
     m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
     whole, wide = GemmShape(m, k, n), WIDE * board.isa.vl

@@ -104,13 +104,11 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
             fields[scale_field] = Weights(scales_at.offset + part.first * row)
         products.append(KernelCall(part.kernel, fields, part.tasks))
     fields = {
-        "m": m, "n": n, "k": k, "share": op.share,
-        "threshold": op.threshold,
+        "m": m, "n": n, "k": k, "share": op.share, "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,
         scale_field: scales_at,
-        "slice": k // slices,
-        "slices": made.groups,
+        "slice": k // slices, "slices": made.groups,
         "part_bytes": part_bytes,
         "depth": made.depth,
         "columns": made.columns,
