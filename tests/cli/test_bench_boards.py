@@ -56,7 +56,7 @@ _estimates = pytest.mark.skipif(
 
 
 @pytest.mark.cross
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @_estimates
 def test_settings_of_sparse_matrices_are_tuned_without_a_board(edgekit: Any, home: Path) -> None:
     tune = ("lab", "tune", "sparse", "--board", "a57", "--output", "t.json")

@@ -29,6 +29,7 @@ from edgekit.host.lab.tune.session import TuningJob
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 from tests.cli.conftest import Outcome
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -170,7 +171,11 @@ def tune_matrices(device: Board, model: Path, table: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tuner", "quiet_checks"), [(tune_products, 2), (tune_costs, 1), (tune_matrices, 1)]
+    ("tuner", "quiet_checks"),
+    few_or_all(
+        [(tune_products, 2), (tune_costs, 1), (tune_matrices, 1)],
+        [(tune_costs, 1), (tune_matrices, 1)],
+    ),
 )
 def test_noise_that_begins_while_measuring_is_not_kept(
     tuner: Callable[[Board, Path, Path], None],

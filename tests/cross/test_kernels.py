@@ -60,7 +60,8 @@ def test_kernels_equal_the_reference(family, board, virtual_board, tmp_path):
     count = 16
     if "EDGEKIT_TEST_ALL" not in os.environ:
         count = 6 if board in RVV else 8  # compiling and QEMU are slow
-    graph = random_graph(family, count, seed=len(family) + 1)
+    # QEMU takes half a minute for RVV's convolutions of the first seed.
+    graph = random_graph(family, count, seed=len(family) + (2 if board in RVV else 1))
     runs = [inputs_of(graph)]
     if family in KEEPS_NAN and "riscv" not in load_board(board).target:
         runs.append(with_nan(runs[0]))
