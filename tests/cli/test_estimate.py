@@ -262,7 +262,7 @@ def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_
     assert (tmp_path / "runs").read_text() == "run\n" * 5
 
 
-@pytest.mark.parametrize("folder", few_or_all([False, True], [False]))
+@pytest.mark.parametrize("folder", few_or_all([False, True], []))
 def test_samples_go_along_to_several_boards(edgekit, product, emulate, home, folder):
     emulate()
     shown = "1.npz"

@@ -348,11 +348,11 @@ def test_on_this_machine_it_measures_time(edgekit: Any, face_model: Path) -> Non
 
 
 @pytest.mark.cross
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs Debian's qemu-user")
 def test_tuning_in_the_simulator_is_reproducible(edgekit: Any, face_model: Path) -> None:
-    model = face_model.with_name("okay_nabu.tflite")
-    command = ("lab", "tune", "model", model, "--board", "rpi4", "--json")
-    first, again = (edgekit(*command).document for _ in range(2))
+    command = ("lab", "tune", "model", face_model.with_name("okay_nabu.tflite"), "--json")
+    first, again = (edgekit(*command, "--board", "rpi4").document for _ in range(2))
     assert first["finished"] and first["estimated"] and first["known"] == 0 < again["known"]
     assert again["after_ms"] == first["after_ms"] <= first["default_ms"]
     assert first["operators"] == again["operators"]
