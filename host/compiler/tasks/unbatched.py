@@ -1,4 +1,5 @@
-"""torchvision's detectors, which take a list of pictures, and give boxes without a batch."""
+"""Pictures without all axes: those of torchvision's detectors, which take a list of them, and give
+boxes without a batch, and digits without channels."""
 
 from __future__ import annotations
 
@@ -11,20 +12,28 @@ from edgekit.host.compiler.tasks.prepared import free_name
 
 LENGTH = "_length"  # ends the name of an output with the number of rows that were found
 _LEAST = 32  # pixels along an edge
+_DIGIT = (1, 28, 28)  # of MNIST and those after it
 _MORE = ("masks", "keypoints", "keypoints_scores")  # behind the boxes of R-CNNs
 
 
 def with_batch(graph: Graph) -> Graph:
     """The graph with a picture [1, 3, h, w] as input, where its only one is [3, h, w] and its
-    outputs are those of torchvision's detectors; any other as it is."""
+    outputs are those of torchvision's detectors, or [1, h, w, 1] where it is [1, h, w] and the only
+    output is a vector; any other as it is."""
     outputs = [graph.tensors[name] for name in graph.outputs]
-    if len(graph.inputs) != 1 or torchvision_outputs(outputs) is None:
+    if len(graph.inputs) != 1 or graph.states:
         return graph
     own = graph.tensors[graph.inputs[0]]
-    if len(own.shape) != 3 or own.shape[0] != 3 or min(own.shape[1:]) < _LEAST:
+    if own.shape == _DIGIT and [len(t.shape) for t in outputs] == [2]:
+        shape = (*own.shape, 1)
+    elif len(own.shape) == 3 and own.shape[0] == 3 and min(own.shape[1:]) >= _LEAST:
+        shape = (1, *own.shape)
+        if torchvision_outputs(outputs) is None:
+            return graph
+    else:
         return graph
     name = free_name(graph, "picture")
-    given = Tensor(name, (1, *own.shape), own.dtype, quant=own.quant)
+    given = Tensor(name, shape, own.dtype, quant=own.quant)
     node = Node(free_name(graph, "picture/alone"), ops.Reshape(own.shape), (name,), (own.name,))
     tensors = {**graph.tensors, name: given}
     return replace(graph, tensors=tensors, nodes=(node, *graph.nodes), inputs=(name,))

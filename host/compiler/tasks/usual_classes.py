@@ -40,6 +40,12 @@ _USUAL = (
         _of("neutral happiness surprise sadness anger disgust fear contempt"),
         {"mean": (0.0,), "scale": (1.0,)}, (64, 64, 1)),  # Barsoum et al., 2016
     UsualClasses(
+        "mini_XCEPTION for gray faces", r"(fer2013_)?mini_xception",
+        _of("angry disgust fear happy sad surprise neutral"), _SIGNED, (64, 64, 1)),
+    UsualClasses(
+        "mini_XCEPTION for gray faces", r"gender_mini_xception", _of("woman man"), _SIGNED,
+        (64, 64, 1)),
+    UsualClasses(
         "HSEmotion for faces", r"enet_b[02]_8_?(?!.*va_mtl)",
         _of("anger contempt disgust fear happiness neutral sadness surprise"), IMAGENET_PIXELS),
     UsualClasses(
@@ -53,6 +59,11 @@ _USUAL = (
         CAFFE_PIXELS, (224, 224, 3)),
     UsualClasses(
         "MNIST for digits", r"mnist(_\d+)?(_int8)?$", _of("0 1 2 3 4 5 6 7 8 9"),
+        {"mean": (0.0,), "scale": (255.0,)}, (28, 28, 1)),
+    UsualClasses(
+        "Fashion-MNIST", r"fashion_?mnist",
+        ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+         "ankle boot"),
         {"mean": (0.0,), "scale": (255.0,)}, (28, 28, 1)),
     UsualClasses(
         "MLPerf Tiny for persons", "vww_96", _PERSON, {"mean": (0.0,), "scale": (255.0,)},

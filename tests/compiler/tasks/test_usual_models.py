@@ -35,7 +35,7 @@ def test_maps_of_a_person_are_read_in_pixels_of_the_input(tmp_path, chosen):
     path = built(tmp_path, parts, nodes if chosen else [], ["output", *["places"] * chosen], _POSE)
     made = prepared(path)
     assert made.task is not None and made.task.kind == "pose" and made.task.labels == ("person",)
-    assert "may be maps of the points of one person" in made.graph.notes[-1]
+    assert "may be maps of the points of one body" in made.graph.notes[-1]
     x = {"images": np.zeros((1, 3, *_POSE), np.float32)}
     row = evaluate(made.graph, x).outputs[made.task.output].reshape(-1)
     points = row[7:].reshape(17, 3)
@@ -85,6 +85,36 @@ def test_feelings_of_gray_faces(tmp_path):
     assert task is not None and task.kind == "classify"
     assert (task.labels[0], len(task.labels), task.scale) == ("neutral", 8, (1.0,))
     assert "labels and pixels of FER+" in prepared(path).source
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "count"),
+    [("fer2013_mini_XCEPTION.102-0.66", "angry", 7), ("gender_mini_XCEPTION.21-0.95", "woman", 2)],
+)
+def test_classes_of_gray_faces_by_mini_xception(tmp_path, name, first, count):
+    nodes = [node("ReduceMean", ["x"], ["mean"], axes=[1, 2], keepdims=0),
+             node("Add", ["mean", "c"], ["y"]), node("Softmax", ["y"], ["p"])]  # fmt: skip
+    constants = {"c": np.zeros((1, count), np.float32)}
+    path = save(model(nodes, [value("x", [1, 64, 64, 1])], ["p"], constants, opset=13), tmp_path)
+    task = prepared(path.rename(tmp_path / f"{name}.onnx")).task
+    assert task is not None and (task.mean, task.scale) == ((127.5,), (127.5,))
+    assert (task.labels[0], len(task.labels)) == (first, count)
+
+
+@pytest.mark.parametrize(("name", "first"), [("mnist", "0"), ("fashion_mnist", "T-shirt")])
+def test_digits_without_channels_are_pictures(tmp_path, name, first):
+    weights = np.random.default_rng(4).normal(0, 1, (784, 10)).astype(np.float32)
+    nodes = [node("Reshape", ["x", "flat"], ["row"]), node("MatMul", ["row", "w"], ["y"]),
+             node("Softmax", ["y"], ["p"])]  # fmt: skip
+    constants = {"w": weights, "flat": np.array([1, 784])}
+    path = save(model(nodes, [value("x", [1, 28, 28])], ["p"], constants, opset=13), tmp_path)
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    assert made.task is not None and (made.task.kind, made.task.scale) == ("classify", (255.0,))
+    assert (made.task.labels[0], len(made.task.labels)) == (first, 10)
+    pixels = np.random.default_rng(5).random((1, 28, 28, 1)).astype(np.float32)
+    found = evaluate(made.graph, {made.task.input: pixels}).outputs[made.task.output]
+    scores = np.exp(pixels.reshape(1, 784) @ weights)
+    np.testing.assert_allclose(found, scores / scores.sum(), atol=1e-5)
 
 
 def test_boxes_of_paddle_without_a_selection(tmp_path):
