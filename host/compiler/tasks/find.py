@@ -291,10 +291,9 @@ def _pose(model: KnownModel) -> Prepared | None:
     heads: Iterator[Head] = pose_heads(model.ends, stated if stated[0] else likely)
     if model.config.kind in POINTS:
         heads = vit_pose(model.ends)
-    elif model.options.task == POSE:
-        heads = itertools.chain(heads, person_maps(model.ends), vit_pose(model.ends))
     else:
-        heads = itertools.chain(heads, person_maps(model.ends))
+        heads = itertools.chain(heads, person_maps(model.ends, model.path.stem))
+        heads = itertools.chain(heads, vit_pose(model.ends) if model.options.task == POSE else ())
     heads = itertools.chain(face_maps(model.ends, model.path.stem), heads)
     if not model.labels(PFLD_NUMBERS):  # which may also be classes
         heads = itertools.chain(heads, pfld(model.ends))

@@ -21,6 +21,12 @@ from edgekit.host.compiler.tasks.usual_pixels import IMAGENET_SCALING
 _PERSON = (17, 26, 133)  # points of COCO, Halpe and COCO-WholeBody
 _UPRIGHT, _PART = (3, 4), 4  # proportions of a person, and pixels along a pixel of a map
 _LEAST_MAPS, _MOST_POINTS = 4, 256
+_PARTS = 2  # of a pixel, for each of which RTMPose has a score
+# Names of networks, data and exporters of maps of points; hourglasses take pixels in another way.
+_OF_POINTS = re.compile(r"(?=.*((?<!pur)(?<!com)pose|keypoint|mpii|onehand10k|rhd2d|freihand))"
+                        r"(?!.*(hourglass|seg|open[-_]?pose|posenet))", re.I)  # fmt: skip
+_HRNET = re.compile(r"(?=.*(hrnet|ap[-_]?10k))(?!.*(seg|cityscapes))", re.I)  # finds classes, too
+_HAND = re.compile(r"hand|rhd2d", re.I)
 _EXACT = 1 << 24  # numbers of places are computed in f32
 _PIXELS = {
     "fit": LETTERBOX,
@@ -51,17 +57,23 @@ _DERIVATIVES = np.array(
 
 def named_bodies(head: Head, stem: str) -> Head:
     """The head with the label of animals where the name of the file says that it was trained with
-    AP-10K or APT-36K, whose 17 points are not a person's."""
+    AP-10K or APT-36K, whose 17 points are not a person's; of hands, of which it says so, too."""
     is_animal = head.labels == _labels(_PERSON[0]) and _ANIMALS.search(stem)
-    return replace(head, labels=("animal",)) if is_animal else head
+    is_hand = head.name in ("simcc", "hrnet") and not head.labels and _HAND.search(stem)
+    whose = "animal" if is_animal else "hand" if is_hand else ""
+    return replace(head, labels=(whose,)) if whose else head
 
 
 def sim_cc(ends: Ends) -> Iterator[Head]:
     """RTMPose: scores of each column [1, points, columns] and of each row, which are parts of
-    pixels, in `simcc_x` and `simcc_y`."""
+    pixels, in `simcc_x` and `simcc_y`, or, in pictures that are no squares, halves of pixels."""
     named = {tensor.name: tensor for tensor in ends.outputs}
     if {*named} != {"simcc_x", "simcc_y"}:
-        return
+        sizes = {tensor.shape[-1]: tensor for tensor in ends.outputs if len(tensor.shape) == 3}
+        sides = (_PARTS * ends.image.width, _PARTS * ends.image.height)
+        if len(ends.outputs) != 2 or {*sizes} != {*sides} or len(sizes) < 2:
+            return
+        named = {"simcc_x": sizes[sides[0]], "simcc_y": sizes[sides[1]]}
     across, down = named["simcc_x"], named["simcc_y"]
     if {len(across.shape), len(down.shape)} != {3} or across.shape[0] != 1:
         return
@@ -78,7 +90,7 @@ def sim_cc(ends: Ends) -> Iterator[Head]:
         best = (_best(to, each, count) for each in both)
         return _row(to, at, to.add(ops.Minimum(), *best))
 
-    yield Head("simcc", "outputs are RTMPose's, for one body that fills the picture", 1, rows,
+    yield Head("simcc", "outputs are like RTMPose's, for one body that fills the picture", 1, rows,
                _PIXELS, _labels(count))  # fmt: skip
 
 
@@ -133,17 +145,21 @@ def vit_pose(ends: Ends) -> Iterator[Head]:
     yield _of_maps("vitpose", what, output, unit)
 
 
-def person_maps(ends: Ends) -> Iterator[Head]:
+def person_maps(ends: Ends, stem: str) -> Iterator[Head]:
     """Such maps of a person's 17 points, whose pixels are 4 x 4 of the input's, in an upright one,
-    as networks after Xiao et al. (2018) have them, such as HRNet. TinyPose's files also give the
-    places of the largest values."""
+    as networks after Xiao et al. (2018) have them, such as HRNet; in others, and of other points,
+    where the name of the file says that they are points. TinyPose's files also give the places of
+    the largest values."""
     maps, image = [t for t in ends.outputs if not ends.choices(t.name)], ends.image
-    output = maps[0] if len(maps) == 1 else None
-    if output is None or image.width * _UPRIGHT[1] != image.height * _UPRIGHT[0]:
+    output = maps[0] if len(maps) == 1 and len(maps[0].shape) == 4 else None
+    if output is None or image.channels != 3:
         return
-    sides = (image.height // _PART, image.width // _PART)
-    if output.shape == (1, _PERSON[0], *sides) and min(sides) > 2:
-        what = f"'{output.name}' may be maps of the points of one person who fills the picture"
+    sides, count = (image.height // _PART, image.width // _PART), output.shape[1]
+    upright = image.width * _UPRIGHT[1] == image.height * _UPRIGHT[0] and count == _PERSON[0]
+    known = _OF_POINTS.match(stem) or (_HRNET.match(stem) and count == _PERSON[0])
+    named = known and _LEAST_MAPS < count <= _MOST_POINTS
+    if output.shape == (1, count, *sides) and min(sides) > 2 and (upright or named):
+        what = f"'{output.name}' may be maps of the points of one body that fills the picture"
         yield _of_maps("hrnet", what, output, np.full((1, 1, 2), _PART))
 
 

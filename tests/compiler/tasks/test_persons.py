@@ -56,6 +56,48 @@ def test_bodies_are_of_whom_the_name_says(tmp_path, name, label):
     assert made.task is not None and made.task.labels == (label,)
 
 
+def test_columns_and_rows_are_known_by_their_lengths(tmp_path):
+    rng = np.random.default_rng(3)
+    across, down = (rng.random((1, 17, 2 * n)).astype(np.float32) for n in _SIZE[::-1])
+    made = prepared(detector(tmp_path, {"689": down, "output": across}, _SIZE))
+    assert made.task is not None and made.task.kind == "pose" and made.task.labels == ("person",)
+    _, _, points = _row(made, 17)
+    places = np.stack([across[0].argmax(1), down[0].argmax(1)], 1) / 2
+    np.testing.assert_allclose(points[:, :2], places, atol=1e-4)
+    for wrong, size in ((down[:, :, 1:], _SIZE), (down[:, 1:], _SIZE), (down, (96, 48))):
+        assert prepared(detector(tmp_path, {"a": across, "b": wrong}, size)).task is None
+    assert prepared(detector(tmp_path, {"a": across, "b": across}, (48, 48))).task is None
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "label"),
+    [
+        ("hrnet_w32_256x256", 17, "person"),
+        ("hrnet_w32_ap10k_256x256", 17, "animal"),
+        ("pose_resnet_50_mpii", 16, ""),
+        ("td-hm_hrnet_onehand10k", 21, "hand"),
+        ("hrnet_w18", 19, None),
+        ("hrnet_w48_seg", 17, None),
+        ("hourglass_mpii", 16, None),
+        ("purpose", 16, None),
+    ],
+)
+def test_maps_in_a_square_are_points_where_the_name_says_so(tmp_path, name, count, label):
+    rng = np.random.default_rng(count)
+    centers = rng.uniform(3, 12, (count, 2))
+    y, x = np.mgrid[:16, :16]
+    heat = np.exp(-((x - centers[:, :1, None]) ** 2 + (y - centers[:, 1:, None]) ** 2) / 4)
+    path = detector(tmp_path, {"output": heat[None].astype(np.float32)}, (64, 64))
+    made = prepared(path.rename(tmp_path / f"{name}.onnx"))
+    if label is None:
+        assert made.task is None or made.task.kind != "pose"
+        return
+    assert made.task is not None and made.task.kind == "pose"
+    assert made.task.labels == ((label,) if label else ())
+    _, _, points = _row(made, count)
+    np.testing.assert_allclose(points[:, :2], 4 * centers, atol=0.1)
+
+
 def _refined(heat, x, y):
     """Place of the extremum near a largest value, as Huang et al. compute it."""
     weights = np.exp(-0.5 * (np.arange(-5, 6) / 0.8) ** 2)
