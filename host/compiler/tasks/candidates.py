@@ -35,10 +35,12 @@ class Candidates:
     rest: str
 
 
-def candidates_of(to: Appender, image: InputImage, x: str, rest: int) -> Candidates:
+def candidates_of(
+    to: Appender, image: InputImage, x: str, rest: int, most: int = TOP
+) -> Candidates:
     """Those of `x` [1, 4 + classes + rest, boxes]."""
     _, fields, boxes = to.shape(x)
-    classes, count = fields - 4 - rest, min(TOP, boxes)
+    classes, count = fields - 4 - rest, min(most, boxes)
     _, scores, *_ = to.add_all(ops.Split(1, (4, classes, rest)), x)
     score, order = to.add_all(ops.TopK(count), to.add(ops.ReduceMax(axes=(1,)), scores))
     some = to.add(ops.Gather(2), x, to.add(ops.Reshape((count,)), order))

@@ -12,6 +12,7 @@ from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.sidecars import voice_file
+from edgekit.host.compiler.tasks.rotated import is_east
 from edgekit.host.compiler.tasks.unsupported import FSMN
 from edgekit.host.compiler.tasks.usual_pixels import IMPULSE
 
@@ -222,7 +223,8 @@ _BY_SHAPES = (
      lambda first, made: first[2:] == (288, 800) and [*made] in _LANES),
     (_TURNED, lambda first, made: len(first) == 4 and [*made] in _ANGLES),
     (_POINTS, _compares_points),
-    (f"it is like EAST, whose boxes are not decoded here; {_TEXT}", _finds_turned_text),
+    (f"it is like EAST, of which only the file with outputs feature_fusion/… is decoded; {_TEXT}",
+     _finds_turned_text),
     ("it is a part of DTLN, which takes noise out of sound in two parts, which no task does",
      _removes_noise),
     ("it may be Whisper whose file goes on from word to word itself, which is not decoded here; "
@@ -297,7 +299,8 @@ def _said(path: Path, inputs: _Dims, outputs: _Dims) -> Iterator[str]:
             f"'{rows[0]}' has boxes as in PINTO's model zoo, whose models take pixels in different "
             "ways, which this file does not say; use the authors' own file"
         )
-    yield from (said for said, fits in _BY_SHAPES if fits(first, made))
+    if not is_east(outputs):
+        yield from (said for said, fits in _BY_SHAPES if fits(first, made))
     about = onnx_metadata(path) if format_of(path) == "onnx" else {}
     for known in _KNOWN:
         has_names = known.inputs <= {*inputs} and known.outputs <= {*outputs}

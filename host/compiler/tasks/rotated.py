@@ -1,19 +1,35 @@
-"""YOLO's heads for rotated boxes."""
+"""Heads for rotated boxes: YOLO's, and EAST's for text (Zhou et al., 2017)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from edgekit.device.runtime.agent.task import CORNERS, POINT_FIELDS
+from edgekit.device.runtime.agent.task import CORNERS, POINT_FIELDS, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import candidates_of, gathered, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import KEEP, YOLO_LIMITS, Head, in_pixels, sizes_of
+from edgekit.host.compiler.tasks.heads import (
+    KEEP,
+    TOP,
+    YOLO_LIMITS,
+    Head,
+    Limits,
+    grid_of,
+    in_pixels,
+    sizes_of,
+)
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, behind_selected, box_counts, is_rotated
 
 _SELECTED = 7  # fields of a box of a model that selects
+# Of EAST, whose cells are 4 x 4 pixels: all of a word have about the same box.
+_CELL, _DISTANCES, _EAST_TOP = 4, 4, 2000
+_EAST_LIMITS = Limits(0.5, 0.4)  # of OpenCV's program
+_EAST_NAME = "feature_fusion/"  # begins its outputs: networks after it have another order of edges
+_EAST_PIXELS = {"mean": (123.68, 116.78, 103.94), "scale": (1.0,)}
 
 
 def rotated_head(ends: Ends, stated: bool) -> Head | None:
@@ -22,7 +38,7 @@ def rotated_head(ends: Ends, stated: bool) -> Head | None:
     center, size, score, class and angle."""
     output = ends.only(3)
     if output is None:
-        return None
+        return _east(ends)
     _, fields, boxes = output.shape
     image = ends.image
     if fields > 5 and boxes in box_counts(image, 1) and (stated or is_rotated(ends, output)):
@@ -35,8 +51,55 @@ def rotated_head(ends: Ends, stated: bool) -> Head | None:
     return None
 
 
+def is_east(outputs: Iterable[str]) -> bool:
+    """Whether outputs of these names are those of EAST's file for TensorFlow."""
+    return all(name.startswith(_EAST_NAME) for name in outputs)
+
+
+def _east(ends: Ends) -> Head | None:
+    """EAST: of each cell the score, and the distances from its corner to the upper, right, lower
+    and left edge of the box in pixels, and its angle in radians, against the clock."""
+    grid, last = (1, *ends.image.grid(_CELL)), _DISTANCES + 1
+    by_size = {t.shape[3]: t for t in ends.outputs if t.shape[:3] == grid and len(t.shape) == 4}
+    if {*by_size} != {1, last} or len(ends.outputs) != 2 or not is_east(ends.shapes()):
+        return None
+
+    def rows(to: Appender) -> str:
+        score, given = (
+            to.add(ops.Reshape((1, ends.image.cells(_CELL), n)), to.floats(by_size[n].name))
+            for n in (1, last)
+        )
+        top, right, bottom, left, turned = to.add_all(ops.Split(2, (1,) * last), given)
+        cos, sin = to.add(ops.Cos(), turned), to.add(ops.Sin(), turned)
+        across, down = (
+            to.add(ops.Mul(), to.add(ops.Sub(), *each), _number(to, 0.5))
+            for each in ((right, left), (bottom, top))
+        )
+        shift = [
+            to.add(op, *(to.add(ops.Mul(), *each) for each in pairs))
+            for op, *pairs in (
+                (ops.Add(), (across, cos), (down, sin)),
+                (ops.Sub(), (down, cos), (across, sin)),
+            )
+        ]
+        cells, _ = grid_of(ends.image, (_CELL,))
+        center = to.add(ops.Add(), to.add(ops.Concat(2), *shift), to.constant(_CELL * cells[None]))
+        size = (to.add(ops.Add(), *each) for each in ((right, left), (bottom, top)))
+        made = to.add(ops.Concat(2), center, *size, score, to.add(ops.Neg(), turned))
+        made = to.add(ops.Transpose((0, 2, 1)), made)
+        return _rows_of(to, ends.image, made, _EAST_LIMITS, _EAST_TOP)
+
+    return Head("east", "outputs are EAST's", 1, rows, {"fit": STRETCH}, ("text",),
+                usual=_EAST_PIXELS, usual_of="pixels as EAST takes them")  # fmt: skip
+
+
 def _selected_rows(to: Appender, image: InputImage, output: Tensor) -> str:
-    found = candidates_of(to, image, to.floats(output.name), 1)
+    return _rows_of(to, image, to.floats(output.name), YOLO_LIMITS, TOP)
+
+
+def _rows_of(to: Appender, image: InputImage, x: str, limits: Limits, most: int) -> str:
+    """Rows of the best boxes of `x` [1, 4 + classes + 1, boxes], the last of which are angles."""
+    found = candidates_of(to, image, x, 1, most)
     count = to.shape(found.score)[1]
     cos, sin = to.add(ops.Cos(), found.rest), to.add(ops.Sin(), found.rest)
     center, size = to.add_all(ops.Split(2, (2, 2)), found.box)
@@ -51,7 +114,7 @@ def _selected_rows(to: Appender, image: InputImage, output: Tensor) -> str:
     xy = to.add(ops.Mul(), to.add(ops.Sub(), a, b), to.add(ops.Mul(), cos, sin))
     shapes = to.add(ops.Concat(2), found.label, center, xx, yy, xy)
     selected = to.add(
-        ops.SelectRotated(min(KEEP, count), YOLO_LIMITS.overlap, YOLO_LIMITS.least),
+        ops.SelectRotated(min(KEEP, count), limits.overlap, limits.least),
         to.add(ops.Reshape((count, to.shape(shapes)[2])), shapes),
         to.add(ops.Reshape((count,)), found.score),
     )

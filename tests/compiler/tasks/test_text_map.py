@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks import import_for_task
 from edgekit.host.errors import InputError
-from tests.compiler.tasks.test_heads import prepared
+from tests.compiler.tasks.test_heads import prepared, rows_of
 from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
@@ -162,3 +162,42 @@ def test_open_sizes_are_those_of_a_page_if_the_map_is_of_text(tmp_path, twice):
     graph = import_for_task(path, CompileOptions())
     assert graph.tensors["x"].shape == (1, 3, 640, 640)
     assert "x=1,3,640,640, for a page of text" in graph.notes[0]
+
+
+_EAST_NAMES = ("feature_fusion/Conv_7/Sigmoid:0", "feature_fusion/concat_3:0")
+
+
+def _turned_box(column, row, distances, angle):
+    """Center and corners of a box, as OpenCV's program for EAST computes them."""
+    top, right, bottom, left = distances
+    cos, sin = math.cos(angle), math.sin(angle)
+    high, wide = top + bottom, right + left
+    last = np.array([4 * column + cos * right + sin * bottom, 4 * row - sin * right + cos * bottom])
+    above, beside = last - high * np.array([sin, cos]), last - wide * np.array([cos, -sin])
+    return np.array([last, above, above + beside - last, beside])
+
+
+@pytest.mark.parametrize("angle", [0, 0.4, -0.6])
+def test_turned_text_of_east(tmp_path, angle):
+    rng = np.random.default_rng(7)
+    score = np.full((1, _HEIGHT // 4, _WIDTH // 4, 1), 0.4, np.float32)
+    given = rng.uniform(3, 5, (1, _HEIGHT // 4, _WIDTH // 4, 5)).astype(np.float32)
+    given[..., 4] = angle
+    cells = [(3, 3), (12, 4), (20, 3), (5, 12), (15, 11)]
+    for number, (column, row) in enumerate(cells):
+        score[0, row, column] = 0.9 - 0.05 * number
+    score[0, 3, 4], given[0, 3, 4] = 0.6, given[0, 3, 3] + (0, -4, 0, 4, 0)  # the same box
+    parts = dict(zip(_EAST_NAMES, (score, given), strict=True))
+    made = prepared(detector(tmp_path, parts, (_HEIGHT, _WIDTH)))
+    assert made.task is not None and (made.task.kind, made.task.labels) == ("obb", ("text",))
+    assert (made.task.mean, made.task.scale) == ((123.68, 116.78, 103.94), (1.0,))
+    found = rows_of(made, 7 + 12)
+    assert len(found) == len(cells)
+    for number, ((column, row), (_, sure, rest)) in enumerate(zip(cells, found, strict=True)):
+        expected = _turned_box(column, row, given[0, row, column, :4], angle)
+        corners = np.reshape(rest[4:], (4, 3))[:, :2]
+        np.testing.assert_allclose(corners, expected, atol=1e-3)
+        np.testing.assert_allclose(rest[:4], [*expected.min(0), *expected.max(0)], atol=1e-3)
+        assert sure == pytest.approx(0.9 - 0.05 * number)
+    others = prepared(detector(tmp_path, {"a": score, "b": given}, (_HEIGHT, _WIDTH)))
+    assert others.task is None and "like EAST" in others.source
