@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.output import note
 from edgekit.host.errors import InputError
 
 
@@ -307,10 +308,26 @@ def model_file(given: str | None, board: str | None = None) -> Path:
     if path.is_dir() or (path.is_file() and file_kind(path) is FileKind.BUNDLE):
         from edgekit.host.compiler.frontends.foreign import foreign_format
 
+        if path.is_file() and (part := _finder(path)):
+            return part
         if (other := foreign_format(path)) is not None:
             raise InputError(f"{path}: expected a {_MODELS}, found {other}")
     check_regular(path, f"a {_MODELS} or an .ekb bundle")
     return path
+
+
+def _finder(path: Path) -> Path | None:
+    """The detector of a bundle of MediaPipe, which is told; None for any other file."""
+    from edgekit.host.common.paths import cache_folder
+    from edgekit.host.compiler.inputs.parts import finder_of
+
+    if (found := finder_of(path, cache_folder())) is None:
+        return None
+    part, others = found
+    rest = f"; not {', '.join(others)}, which take what it finds" if others else ""
+    unpack = f"; python3 -m zipfile -e {path.name} FOLDER unpacks them" if others else ""
+    note(f"{path.name}: takes {part.name} of this bundle of MediaPipe{rest}{unpack}")
+    return part
 
 
 def check_regular(path: Path, what: str = "a file") -> None:

@@ -105,6 +105,51 @@ def test_a_file_in_a_folder_of_another_format_is_recognized(edgekit: Any, home: 
     assert "a folder with net.xml, a model for OpenVINO" in edgekit("inspect", "other").complaint
 
 
+def _bundle(path: Path, models: dict[str, bytes]) -> bytes:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in models.items():
+            archive.writestr(name, content)
+    return path.read_bytes()
+
+
+def test_the_detector_of_a_bundle_of_mediapipe_is_taken(
+    edgekit: Any, home: Path, face_model: Path
+) -> None:
+    finder = face_model.read_bytes()
+    parts = {"face_detector.tflite": finder, "face_landmarks_detector.tflite": b"points"}
+    inner = _bundle(home / "face_landmarker.task", {**parts, "geometry.binarypb": b"more"})
+    _bundle(home / "outer.task", {"face_landmarker.task": inner, "embedder.tflite": b"other"})
+    _bundle(home / "two.task", {"face_detector.tflite": finder, "pose_detector.tflite": finder})
+    for name, others in (
+        ("face_landmarker.task", "face_landmarks_detector.tflite"),
+        ("outer.task", "face_landmarks_detector.tflite, embedder.tflite"),
+    ):
+        done = edgekit("inspect", name)
+        assert done.code == 0 and "MediaPipe's face detectors" in done.out
+        assert f"{name}: takes face_detector.tflite of this bundle of MediaPipe" in done.err
+        assert f"not {others}, which take what it finds" in done.err
+    said = edgekit("inspect", "two.task").complaint
+    assert "an archive with face_detector.tflite, pose_detector.tflite" in said
+
+
+def test_a_damaged_bundle_of_mediapipe_is_one_line(
+    edgekit: Any, home: Path, face_model: Path
+) -> None:
+    path = home / "face_landmarker.task"
+    data = bytearray(_bundle(path, {"face_detector.tflite": face_model.read_bytes()}))
+    data[1000] ^= 255
+    path.write_bytes(data)
+    assert (
+        "expected a bundle of MediaPipe, found one that is damaged"
+        in edgekit("inspect", path.name).complaint
+    )
+    path.write_bytes(data[:5000])
+    assert (
+        "an archive that is cut or damaged; fetch it again"
+        in edgekit("inspect", path.name).complaint
+    )
+
+
 def test_what_a_checkpoint_is_does_not_depend_on_its_size(edgekit: Any, home: Path) -> None:
     with (home / "big.pth").open("wb") as file:
         file.write(b"\x80\2}q")

@@ -40,7 +40,7 @@ _LABELS = (2, 3)  # values of AssociatedFileType: axis labels, value labels
 _ENGLISH = "en"
 _OTHERS = itertools.repeat(False)
 DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
-_BAD_ARCHIVE = (
+BAD_ARCHIVE = (
     OSError,
     zipfile.BadZipFile,
     NotImplementedError,
@@ -220,7 +220,7 @@ def _read_labels(path: Path, name: str) -> tuple[str, ...]:
         with zipfile.ZipFile(path) as archive, archive.open(name) as file:
             data = file.read(_MOST_LABEL_BYTES + 1)
             return label_lines(data) if len(data) <= _MOST_LABEL_BYTES else ()
-    except _BAD_ARCHIVE:
+    except BAD_ARCHIVE:
         return ()
 
 
@@ -229,7 +229,7 @@ def _packed_labels(path: Path) -> tuple[tuple[str, ...], ...]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except _BAD_ARCHIVE:
+    except BAD_ARCHIVE:
         return ()
     return (_read_labels(path, names[0]),) if len(names) == 1 and is_label_file(names[0]) else ()
 
@@ -240,7 +240,7 @@ def _read_small_files(path: Path) -> dict[str, bytes]:
             small = [i for i in archive.infolist() if i.file_size <= _MOST_LABEL_BYTES]
             names = [i.filename for i in small[:_MOST_FILES] if not i.is_dir()]
             return {name: archive.read(name) for name in names}
-    except _BAD_ARCHIVE:
+    except BAD_ARCHIVE:
         return {}
 
 
