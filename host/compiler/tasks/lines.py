@@ -40,6 +40,7 @@ _FOLDERS = 3  # around a file, whose names are read
 TURNED_SIZE = (48, 192)  # of the classifier of lines
 _TURNS = ("0 degrees", "180 degrees")
 _WORD = (32, 100, 1)  # of CRNN, which takes words of any proportions so (Shi et al., 2015)
+_KERAS = (31, 200)  # height and width of a word for keras-ocr
 _FEWEST = 3  # places along a line
 _AXES = 3  # of the size of a line
 
@@ -161,6 +162,7 @@ def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:
     line: of a usual height, unless the task is asked for."""
     image = ends.image
     usual = image.height in HEIGHTS and image.width >= 2 * image.height
+    usual = usual or (image.height, image.width) == _KERAS
     if len(ends.outputs) != 1 or not (usual or asked):
         return None
     (scores,) = ends.outputs
@@ -192,6 +194,13 @@ DOCTR = Usual(
     "crnn|viptr",  # whose other models have an end instead of a place for none
 )
 _USUAL = {
+    (_KERAS[0], 1, 37): Usual(
+        "keras-ocr",
+        string.digits + string.ascii_lowercase,
+        36,
+        {"fit": LINE, "fill": 0, "mean": (0.0,), "scale": (255.0,)},
+        width=_KERAS[1],
+    ),
     (32, 1, 37): Usual("CRNN", string.digits + string.ascii_lowercase, width=_WORD[1]),
     (64, 1, 97): Usual(
         "EasyOCR for English",

@@ -99,6 +99,7 @@ def test_a_word_of_parseq_ends(tmp_path):
     ("name", "shape", "numbers", "expected"),
     [
         ("crnn", (1, 32, 100, 37), [11, 11, 0, 11, 2], "aa1"),
+        ("m", (1, 31, 200, 37), [36, 10, 10, 36, 10, 1], "aa1"),  # of keras-ocr
         ("crnn", (1, 32, 128, 37), [], ""),  # other lists are as long
         ("english_g2", (1, 64, 160, 97), [1, 0, 44, 44, 96], "0€z"),  # of EasyOCR
         ("crnn_vgg16_bn", (3, 32, 128, 127), [126, 10, 10, 126, 10, 125], "aaÇ"),  # of docTR
