@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import SPEAK, TaskSpec
+from edgekit.device.runtime.agent.task import ASKED, SPEAK, TaskSpec
 from edgekit.host.compiler.inputs import is_picture, is_sound, is_text
 from edgekit.host.errors import InputError
 
@@ -44,7 +44,8 @@ def check_form(task: TaskSpec | None, file: Path) -> None:
     if task.tokenizer or task.kind == SPEAK:
         wanted = "a text (.txt)"
     if found and found != wanted:
+        kind = ASKED.get(task.kind, task.kind)
         raise InputError(
-            f"{file}: expected {wanted} for a model with --task {task.kind}, found {found}; "
+            f"{file}: expected {wanted} for a model with --task {kind}, found {found}; "
             "give it other input, or --task none for its tensors"
         )

@@ -86,3 +86,10 @@ def test_the_operators_or_the_metadata_show_rotated_boxes(tmp_path, selects):
         for (number, score, ring), wanted in zip(found, expected, strict=True):
             assert number == wanted[0] and score == pytest.approx(wanted[1], abs=1e-6)
             np.testing.assert_allclose(ring, wanted[2], atol=2e-3)
+
+
+def test_what_is_no_picture_is_refused_by_the_task_as_it_is_asked_for(edgekit, home):
+    path, _ = rotated(home, _SIZE, task="obb", names=_NAMES)
+    (home / "a.wav").write_bytes(b"RIFF")
+    done = edgekit("run", path, "--input", "a.wav")
+    assert done.code == 2 and "for a model with --task detect, found a sound" in done.err

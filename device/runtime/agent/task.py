@@ -24,6 +24,7 @@ SOUNDS = (*HEARD, TRANSCRIBE)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
 KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE, SPEAK), (RGB, BGR)
+ASKED = {INSTANCES: SEGMENT, OBB: DETECT}  # what --task names
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED, LAST)
 

@@ -16,10 +16,10 @@ from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.sound_vectors import vector_of_sound
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
+    ASKED,
     BGR,
     BOXES,
     CLASSIFY,
-    DETECT,
     EMBED,
     FILTERS,
     IMAGE,
@@ -190,7 +190,7 @@ def _spec_of(specs: Sequence[TensorSpec], name: str) -> TensorSpec:
 def _task_of(loaded: Loaded, kind: str, *others: str) -> TaskSpec:
     task = loaded.manifest.task
     if task is None or task.kind not in (kind, *others):
-        asked = {INSTANCES: SEGMENT, OBB: DETECT}.get(kind, kind)
+        asked = ASKED.get(kind, kind)
         own = task.kind if task and not task.hears else "run"
         raise InputError(
             f"{kind}: expected a model that was compiled with --task {asked}, found "
