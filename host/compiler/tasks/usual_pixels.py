@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from edgekit.device.runtime.agent.task import BGR, CUBIC, LINEAR, STRETCH
+from edgekit.device.runtime.agent.task import BGR, CROP, CUBIC, LINEAR, STRETCH
 
 IMAGENET_SCALING: dict[str, Any] = {  # mean and deviation of its pixels, as torchvision has them
     "mean": (123.675, 116.28, 103.53),
@@ -66,13 +66,16 @@ _NAMES: _Rows = (
      {"channels": BGR, "mean": (122.67891434, 116.66876762, 104.00698793), "scale": (255.0,)}),
     (r"(isnet|rmbg_?1_4|bria_?rmbg|briaai)", "IS-Net", _CENTERED),
 )  # fmt: skip
-# Networks with the weights of Keras' applications, which end in a softmax and have colors last.
+# Networks with the weights of Keras' applications, and Google's for small boards, which end in a
+# softmax and have colors last.
 _END = r"(_(keras|imagenet|float(16|32)|fp(16|32)))*$"
 _OF_KERAS: _Rows = (
     (rf"(resnet_?(50|101|152)|vgg_?1[69]){_END}", "Keras",
      {"channels": BGR, "mean": (103.939, 116.779, 123.68), "scale": (1.0,)}),
     (rf"densenet_?(121|169|201){_END}", "Keras", IMAGENET_SCALING),
     (rf"resnet_?(50|101|152)_?v2{_END}", "Keras", _SIGNED),
+    (rf"efficientnet_?lite_?[0-4](_\d+)?{_END}", "Google",
+     {"mean": (127.0,), "scale": (128.0,), "fit": CROP, "zoom": 256 / 224, "filter": LINEAR}),
 )  # fmt: skip
 # Networks that make pictures of the same size, which may also look like maps of scores.
 _PICTURES: _Rows = (

@@ -243,6 +243,8 @@ def test_channels_first_are_of_pytorch(tmp_path):
         ("vgg16_float32", True, (103.939, 116.779, 123.68)),
         ("ResNet50V2", True, (127.5,)),
         ("densenet121", True, (123.675, 116.28, 103.53)),
+        ("efficientnet-lite4-11", True, (127.0,)),
+        ("efficientnet-b4", True, None),
         ("resnet50", False, None),
         ("resnet50_v1", True, None),
     ],
@@ -254,7 +256,9 @@ def test_networks_of_keras_are_known_by_name_and_softmax(tmp_path, stem, softmax
     made = prepared(file.write(tmp_path / f"{stem}.tflite", [end]))
     assert (made.task and made.task.mean) == mean
     if made.task is not None:
-        assert "pixels as Keras's models for ImageNet take them" in made.source
+        whose = "Google" if stem.startswith("efficient") else "Keras"
+        assert f"pixels as {whose}'s models for ImageNet take them" in made.source
+        assert made.task.fit == ("crop" if whose == "Google" else "stretch")
         assert made.task.channels == ("bgr" if mean[0] == 103.939 else "rgb")
 
 
