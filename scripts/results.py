@@ -193,7 +193,8 @@ def heading(column: str) -> str:
 
 def summary(rows: Sequence[Row]) -> list[Row]:
     """A row for each board, number of threads and precision allowed: geometric means of each
-    engine's time over edgekit's, and the model with the lowest ratio to the fastest engine."""
+    engine's time over edgekit's, and the model with the lowest ratio to the fastest engine. A board
+    that no other engine runs on has none."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         place = (row.get("board", "local"), row["threads"], row.get("allowed", ""))
@@ -201,6 +202,8 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     found = []
     for (board, threads, allowed), own in groups.items():
         fastest = {row["model"]: float(row["fastest_ratio"]) for row in own if row["fastest_ratio"]}
+        if not fastest:
+            continue
         lowest = min(fastest, key=lambda model: fastest[model])
         line = {
             "board": board,
