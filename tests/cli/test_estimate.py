@@ -21,7 +21,6 @@ from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, write_emulator, write_program
 from tests.support.homes import home_over_the_cache
 from tests.support.onnx_models import model, node, save, value
-from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -262,7 +261,8 @@ def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_
     assert (tmp_path / "runs").read_text() == "run\n" * 5
 
 
-@pytest.mark.parametrize("folder", few_or_all([False, True], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("folder", [False, True])
 def test_samples_go_along_to_several_boards(edgekit, product, emulate, home, folder):
     emulate()
     shown = "1.npz"

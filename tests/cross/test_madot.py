@@ -32,7 +32,6 @@ def with_unit(tmp_path_factory):
     return VirtualBoard("riscv64", CPUS["bpi-f3"], folder / "driver")
 
 
-@pytest.mark.exhaustive
 def test_products_of_the_library_are_numpys(with_unit, tmp_path):
     board, rng = load_board("bpi-f3-ime"), np.random.default_rng(4)
     products = [random_product(rng, dtype) for dtype in ("s8", "u8") for _ in range(60)]
